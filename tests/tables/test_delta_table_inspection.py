@@ -192,8 +192,11 @@ def test_further_checkpoints_over_a_copy_of_an_older_entry_stop_a_writer(tmp_pat
     assert any("is a copy of another entry" in each for each in inspected(place).damage)
 
 
+@pytest.mark.parametrize("further", range(3))
 @pytest.mark.parametrize("has_checkpoint", [False, True], ids=["from the start", "from a checkpoint"])
-def test_a_checkpoint_over_an_entry_of_0_bytes_stops_a_writer(tmp_path: Path, *, has_checkpoint: bool) -> None:
+def test_a_checkpoint_over_an_entry_of_0_bytes_stops_a_writer(
+    tmp_path: Path, *, has_checkpoint: bool, further: int
+) -> None:
     """deltalake takes it for an entry that does nothing, and the shard would continue from before it."""
     place = delta_posix(tmp_path)
     written(place, (1, 4), (5, 6), (7, 9))
@@ -207,19 +210,35 @@ def test_a_checkpoint_over_an_entry_of_0_bytes_stops_a_writer(tmp_path: Path, *,
     other.append(arrived([3, 4]), as_they_are)
     place.store.replace(entry_key(5), b"")
     place.handle().create_checkpoint()
+    for first in range(further):
+        other.append(arrived([5 + 2 * first, 6 + 2 * first]), as_they_are)
+        place.handle().create_checkpoint()
     with pytest.raises(SinkError, match=rf"{entry_key(5)} has 0 bytes, and the checkpoint was made without its"):
         place.table().open(SHARD)
     state = inspected(place)
     assert any(f"{entry_key(5)} has 0 bytes, and the checkpoint was made without" in each for each in state.damage)
     # As the error says: the entry comes from a copy, and the checkpoint goes.
     place.store.replace(entry_key(5), sound or b"")
-    for key in (f"{LOG}/{6:020d}.checkpoint.parquet", f"{LOG}/{LAST_CHECKPOINT}"):
-        place.store.remove(key)
+    for version in range(6, 7 + further):
+        place.store.remove(f"{LOG}/{version:020d}.checkpoint.parquet")
+    place.store.remove(f"{LOG}/{LAST_CHECKPOINT}")
     assert place.table().open(SHARD) == Position("11", 0)
     # A checkpoint that was made before the damage has the commit.
     place.handle().create_checkpoint()
     place.store.replace(entry_key(5), b"")
     assert place.table().open(SHARD) == Position("11", 0)
+
+
+def test_an_entry_of_0_bytes_whose_file_is_rewritten_is_not_wanted(tmp_path: Path) -> None:
+    """A checkpoint has the same with it and without it."""
+    place = delta_posix(tmp_path)
+    table = written(place, (1, 4), (5, 6))
+    place.handle().optimize.compact()
+    table.append(arrived([7, 8]), as_they_are)
+    place.handle().create_checkpoint()
+    place.store.replace(entry_key(2), b"")
+    assert place.table().open(SHARD) == Position("8", 0)
+    assert place.numbers() == list(range(1, 9))
 
 
 def test_no_checkpoint_is_made_over_an_entry_of_0_bytes(place: DeltaPlace, caplog: pytest.LogCaptureFixture) -> None:

@@ -22,6 +22,7 @@ A version can have several whole checkpoints, by several schemes. Each of them i
 from __future__ import annotations
 
 from collections.abc import Container, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 from urllib.parse import unquote
@@ -66,6 +67,8 @@ class Contradiction(NamedTuple):
     """False: the log before it may be what is wrong."""
     files: Sequence[str] = ()
     """Of the checkpoint that has it so."""
+    is_of_nothing: bool = False
+    """Whether it was made over an entry of 0 bytes."""
 
 
 def contradiction(
@@ -98,7 +101,8 @@ def contradiction(
         elif older_files and len(there) == version - older:
             before = content(store, older_files)
         window = _Window.of(store, there, before)
-        window.copied = window.copied or _copied_before(store, names, there[0] if there else version + 1, len(there))
+        earlier = _entries_before(store, names, there[0] if there else version + 1, len(there))
+        window.copied = window.copied or earlier.copied
         files_before = None if before is None else _files_of(store, older_files, window.files)
     except (FileNotFoundError, ValueError, SinkError):
         return None  # that is damaged itself, and nobody relies on it
@@ -106,15 +110,23 @@ def contradiction(
         if window.copied is not None:
             return Contradiction(window.copied, is_certain=False, files=files)
         if window.emptied is not None:
-            if files_before is not None and not _differs(store, files, found, window, files_before):
+            # No checkpoint can be made without the entry that makes the table.
+            if files_before is None or not window.metadata or _is_superseded(store, older_files, window.removed):
+                continue
+            if not _differs(store, files, found, window, files_before):
                 why = f"{window.emptied} has 0 bytes, and the checkpoint was made without its content"
-                return Contradiction(why, is_certain=False, files=files)
+                return Contradiction(why, is_certain=False, files=files, is_of_nothing=True)
             continue
         if wrong := window.of_positions(found, store.url) or window.of_metadata(found):
             return wrong._replace(files=files)
         without = shard if shard is not None and position_by(found.transactions.get, shard, store.url) is None else None
         if wrong := _of_files(store, files, window, files_before, without):
             return wrong._replace(files=files)
+    if earlier.emptied is not None:  # the newest checkpoint has what the older one lacks as little
+        with suppress(FileNotFoundError, DamageError):
+            wrong = contradiction(store, [name for name in names if checkpoint_version(name) != version])
+            if wrong is not None and wrong.is_of_nothing:
+                return wrong._replace(files=wholes[0])
     return None
 
 
@@ -170,8 +182,8 @@ def _up_to(version: int, there: Sequence[int]) -> list[int]:
     return found
 
 
-def _copied_before(store: Store, names: Sequence[str], first: int, count: int) -> str | None:
-    """An entry, of those that end before a version, that does not continue from the others, in words; on a disk.
+def _entries_before(store: Store, names: Sequence[str], first: int, count: int) -> _Window:
+    """The positions in the entries that end before a version, up to one that continues from no other; on a disk.
 
     Args:
         store: the table's.
@@ -179,22 +191,23 @@ def _copied_before(store: Store, names: Sequence[str], first: int, count: int) -
         first: the version.
         count: of the entries from there on, which were looked at.
     """
-    if not isinstance(store, PosixStore):
-        return None  # each one is a request
-    there = _up_to(first - 1, [each for each in versions(names) if each < first])[count - _MOST_ENTRIES :]
-    found = _Window(None)
-    for version in there if count < _MOST_ENTRIES else ():
+    found, emptied = _Window(None), None
+    if not isinstance(store, PosixStore) or count >= _MOST_ENTRIES:  # elsewhere each one is a request
+        return found
+    for version in _up_to(first - 1, [each for each in versions(names) if each < first])[count - _MOST_ENTRIES :]:
         text = store.read(entry_key(version), MOST_BYTES)
         try:
             if text is None or (text and fault(text)):
                 raise ValueError("a clean-up, or damage")
+            emptied = emptied if text else entry_key(version)
             lines = [line for line in text.splitlines() if any(key in line for key in _OF_POSITIONS)]
             found._take_entry(lines, entry_key(version), is_mended=not text or does_nothing(text))
         except (ValueError, SinkError):
             found = _Window(None)  # that is not wanted any more; the next ones are looked at by themselves
         if found.copied is not None:
-            return found.copied
-    return None
+            break
+    found.emptied = emptied
+    return found
 
 
 @dataclass(slots=True)
@@ -219,6 +232,8 @@ class _Window:
     transactions: dict[str, int] = field(default_factory=dict)
     files: dict[str, bool] = field(default_factory=dict)
     """Whether the last entry that names a file adds it."""
+    removed: set[str] = field(default_factory=set)
+    """Files that an entry removes, and none before it adds."""
     metadata: Mapping[str, Json] = field(default_factory=dict)
     copied: str | None = None
     """The entry that does not continue from those before it, in words."""
@@ -297,7 +312,10 @@ class _Window:
         if found := action.get("add"):
             files[unquote(found["path"])] = True
         if found := action.get("remove"):
-            files.setdefault(unquote(str(found["path"])), False)
+            name = unquote(str(found["path"]))
+            files.setdefault(name, False)
+            if name not in self.files:
+                self.removed.add(name)
         if found := action.get("metaData"):
             self.metadata = checked_metadata(found)
 
@@ -345,6 +363,21 @@ def _differs(store: Store, files: Sequence[str], found: Content, window: _Window
         or window.of_metadata(found)
         or _of_files(store, files, window, before, None)
     )
+
+
+def _is_superseded(store: Store, before: Sequence[str], removed: set[str]) -> bool:
+    """Whether later entries remove the file of an entry of 0 bytes, as after OPTIMIZE: nobody wants that entry.
+
+    Args:
+        store: the table's.
+        before: the names of the older checkpoint's files.
+        removed: files that no other entry adds.
+    """
+    left = set(removed)
+    for name in before:
+        for paths in files_in(store, name):
+            left.difference_update(map(unquote, paths))
+    return bool(left)
 
 
 def _of_files(
