@@ -425,20 +425,25 @@ def test_the_log_is_cleaned_up(place: DeltaPlace) -> None:
     assert place.numbers() == list(range(1, 11))
 
 
-def test_a_commit_into_a_log_that_is_cleaned_up_meanwhile(place: DeltaPlace, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("kept", [0, 1], ids=["all of it", "up to the sleeper's next version"])
+def test_a_commit_into_a_log_that_is_cleaned_up_meanwhile(
+    place: DeltaPlace, monkeypatch: pytest.MonkeyPatch, kept: int
+) -> None:
     table, sleeper = written(place, (1, 3)), written(place, (1, 3))
 
     def clean_up() -> None:
         table.append(arrived(range(4, 7)), as_they_are)
         table.append(arrived(range(7, 9)), as_they_are)
         place.handle().create_checkpoint()
-        for name in place.entries():
+        entries = place.entries()
+        for name in entries[: len(entries) - kept]:
             place.store.remove(f"_delta_log/{name}")
 
     between(sleeper, monkeypatch, clean_up)
     assert sleeper.append(arrived(range(4, 12)), as_they_are) == Position("11", 0)
     assert place.numbers() == list(range(1, 12))
-    assert place.entries() == [f"{4:020d}.json"]
+    assert place.entries() == [f"{version:020d}.json" for version in range(4 - kept, 5)]
+    assert place.table().open(SHARD) == Position("11", 0)
 
 
 # ---- columns ----------------------------------------------------------------------------------------------------

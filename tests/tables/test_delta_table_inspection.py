@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -144,24 +145,29 @@ def test_a_copy_of_an_older_entry_stops_a_writer(place: DeltaPlace, at: int) -> 
     assert not inspected(place).ok
 
 
-def with_a_copy(place: DeltaPlace, interval: int) -> Any:
-    """A table whose shard has a copy of its first entry in the place of its last one, and a writer that is past it."""
+def with_a_copy(place: DeltaPlace, interval: int) -> tuple[Any, bytes]:
+    """A table whose shard has a copy of its first entry in the place of its last one.
+
+    Returns:
+        A writer that is past it, and the last entry.
+    """
     other = written(place, (1, 2), shard=OTHER)
     place.handle().alter.set_table_properties({"delta.checkpointInterval": str(interval)})
     written(place, (1, 4), (5, 6), (7, 9))
     other.append(arrived([3, 4]), as_they_are)
-    copied = place.store.read(entry_key(3), 1 << 20)
+    copied, replaced = (place.store.read(entry_key(version), 1 << 20) for version in (3, 5))
     assert copied is not None
+    assert replaced is not None
     assert SHARD.shard_id.encode() in copied
     place.store.replace(entry_key(5), copied)
-    return other
+    return other, replaced
 
 
 def test_no_checkpoint_is_made_over_a_copy_of_an_older_entry(
     place: DeltaPlace, caplog: pytest.LogCaptureFixture
 ) -> None:
     """It would set the shard back in the eyes of who begins with it."""
-    with_a_copy(place, 7).append(arrived([5, 6]), as_they_are)
+    with_a_copy(place, 7)[0].append(arrived([5, 6]), as_they_are)
     assert place.entries()[-1] == entry_key(7).rpartition("/")[2]
     assert "no checkpoint of its log is made" in caplog.text
     assert f"{entry_key(5)} continues clicks, {SHARD.shard_id} from start, and the entries before it" in caplog.text
@@ -172,7 +178,7 @@ def test_no_checkpoint_is_made_over_a_copy_of_an_older_entry(
 def test_a_checkpoint_over_a_copy_of_an_older_entry_stops_a_writer(tmp_path: Path) -> None:
     """Others make one: it has set the shard back."""
     place = delta_posix(tmp_path)
-    with_a_copy(place, 100).append(arrived([5, 6]), as_they_are)
+    with_a_copy(place, 100)[0].append(arrived([5, 6]), as_they_are)
     place.handle().create_checkpoint()
     with pytest.raises(SinkError, match=rf"{entry_key(5)} continues clicks, {SHARD.shard_id} from start, and the"):
         place.table().open(SHARD)
@@ -183,13 +189,40 @@ def test_a_checkpoint_over_a_copy_of_an_older_entry_stops_a_writer(tmp_path: Pat
 def test_further_checkpoints_over_a_copy_of_an_older_entry_stop_a_writer(tmp_path: Path, by_others: int) -> None:
     """The last two agree with each other, and with the entries between them."""
     place = delta_posix(tmp_path)
-    other = with_a_copy(place, 100)
+    other, _ = with_a_copy(place, 100)
     for first in range(by_others):
         other.append(arrived([5 + 2 * first, 6 + 2 * first]), as_they_are)
         place.handle().create_checkpoint()
     with pytest.raises(SinkError, match=rf"{entry_key(5)} continues clicks, {SHARD.shard_id} from start, and the"):
         place.table().open(SHARD)
     assert any("is a copy of another entry" in each for each in inspected(place).damage)
+
+
+def test_checkpoints_over_a_copy_stop_a_writer_when_the_entry_is_there_again(tmp_path: Path) -> None:
+    """They agree with each other, and the entries with none of them."""
+    place = delta_posix(tmp_path)
+    other, replaced = with_a_copy(place, 100)
+    for first in (5, 7):
+        other.append(arrived([first, first + 1]), as_they_are)
+        place.handle().create_checkpoint()
+    place.store.replace(entry_key(5), replaced)
+    for version in (8, 7):
+        with pytest.raises(SinkError, match=rf"{version}.checkpoint.parquet: .* is 4.0 in it, and 9.0 in the log"):
+            place.table().open(SHARD)
+        place.store.remove(f"{LOG}/{version:020d}.checkpoint.parquet")
+        with suppress(FileNotFoundError):
+            place.store.remove(f"{LOG}/{LAST_CHECKPOINT}")
+    assert place.table().open(SHARD) == Position("9", 0)
+
+
+def test_a_damaged_entry_hides_no_copy(tmp_path: Path) -> None:
+    place = delta_posix(tmp_path)
+    other, _ = with_a_copy(place, 100)
+    other.append(arrived([5, 6]), as_they_are)
+    place.handle().create_checkpoint()
+    place.store.replace(entry_key(6), b"{")
+    with pytest.raises(SinkError, match=rf"{entry_key(5)} continues clicks, {SHARD.shard_id} from start, and the"):
+        place.table().open(SHARD)
 
 
 @pytest.mark.parametrize("further", range(3))
@@ -213,10 +246,10 @@ def test_a_checkpoint_over_an_entry_of_0_bytes_stops_a_writer(
     for first in range(further):
         other.append(arrived([5 + 2 * first, 6 + 2 * first]), as_they_are)
         place.handle().create_checkpoint()
-    with pytest.raises(SinkError, match=rf"{entry_key(5)} has 0 bytes, and the checkpoint was made without its"):
+    with pytest.raises(SinkError, match=rf"{entry_key(5)} has 0 bytes, and the checkpoint has nothing of it"):
         place.table().open(SHARD)
     state = inspected(place)
-    assert any(f"{entry_key(5)} has 0 bytes, and the checkpoint was made without" in each for each in state.damage)
+    assert any(f"{entry_key(5)} has 0 bytes, and the checkpoint has nothing of it" in each for each in state.damage)
     # As the error says: the entry comes from a copy, and the checkpoint goes.
     place.store.replace(entry_key(5), sound or b"")
     for version in range(6, 7 + further):
@@ -239,6 +272,37 @@ def test_an_entry_of_0_bytes_whose_file_is_rewritten_is_not_wanted(tmp_path: Pat
     place.store.replace(entry_key(2), b"")
     assert place.table().open(SHARD) == Position("8", 0)
     assert place.numbers() == list(range(1, 9))
+
+
+def test_the_position_of_an_entry_of_0_bytes_is_wanted_where_its_file_is_not(tmp_path: Path) -> None:
+    """OPTIMIZE has rewritten the file, and nothing continues the shard."""
+    place = delta_posix(tmp_path)
+    written(place, (1, 4), (5, 6))
+    place.handle().optimize.compact()
+    place.store.replace(entry_key(2), b"")
+    place.handle().create_checkpoint()
+    with pytest.raises(SinkError, match=f"{entry_key(2)} has 0 bytes, and the checkpoint has nothing of it: restore"):
+        place.table().open(SHARD)
+
+
+@pytest.mark.parametrize("is_last", [False, True])
+def test_a_mend_after_a_checkpoint_that_has_the_commit(place: DeltaPlace, *, is_last: bool) -> None:
+    """As the page says: the entry is replaced, and nothing is appended. Two mended entries are equal."""
+    written(place, (1, 4), (5, 6), (7, 9))
+    place.handle().create_checkpoint()
+    mended = (1, 3) if is_last else (1, 2)
+    for version in mended:
+        place.store.replace(entry_key(version), b"")
+    assert place.table().open(SHARD) == Position("9", 0)
+    for version in mended:
+        place.store.replace(entry_key(version), b'{"commitInfo":{}}\n')
+    table = place.table()
+    assert table.open(SHARD) == Position("9", 0)
+    table.append(arrived([10]), as_they_are)
+    place.handle().create_checkpoint()
+    assert place.table().open(SHARD) == Position("10", 0)
+    assert place.numbers() == list(range(1, 11))
+    assert inspected(place).damage == ()
 
 
 def test_no_checkpoint_is_made_over_an_entry_of_0_bytes(place: DeltaPlace, caplog: pytest.LogCaptureFixture) -> None:

@@ -18,6 +18,7 @@ from fastkcl.tables import IcebergTable, Shard, SinkError, WriteCancelledError
 from fastkcl.tables.iceberg import head as head_module
 from fastkcl.tables.store import StoreError
 from iceberg_helpers import NAME, IcebergPlace, as_columns, every_place, plans, sql_posix, written
+from pyiceberg.transforms import DayTransform, HourTransform, MonthTransform, YearTransform
 from pyiceberg.types import LongType
 from sink_helpers import SHARD
 from table_helpers import DAY, NOON, arrived, as_they_are
@@ -63,14 +64,19 @@ FAR_TIMES = pytest.mark.parametrize("time", [-70_000_000_000_000, 300_000_000_00
 
 
 @FAR_TIMES
-def test_a_time_that_has_no_day(place: IcebergPlace, time: int) -> None:
+@pytest.mark.parametrize("transform", [YearTransform(), MonthTransform(), DayTransform(), HourTransform()], ids=str)
+def test_a_time_that_has_no_partition(local: IcebergPlace, transform: Any, time: int) -> None:
     """pyiceberg has only Python's years; no service gives others."""
-    table = written(place, (1, 2))
+    table = written(local, (1, 2))
+    with local.handle().update_spec() as spec:
+        spec.remove_field("arrival_day").add_field("approximateArrivalTimestamp", transform, "arrival")
+    table = local.table()
+    table.open(SHARD)
     with pytest.raises(SinkError, match="is before the year 1 or after 9999, for which pyiceberg makes no partition"):
         table.append(arrived([3, 4], [NOON, time]), as_they_are)
     table.append(arrived([3, 4], [NOON, None]), as_they_are)
-    assert place.table().open(SHARD) == Position("4", 0)
-    assert place.numbers() == [1, 2, 3, 4]
+    assert local.table().open(SHARD) == Position("4", 0)
+    assert local.numbers() == [1, 2, 3, 4]
 
 
 @FAR_TIMES

@@ -21,7 +21,7 @@ A version can have several whole checkpoints, by several schemes. Each of them i
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
@@ -31,6 +31,7 @@ from fastkcl import Position
 from fastkcl.tables.base import RECOVERY, Shard, SinkError, parse_json
 from fastkcl.tables.delta.actions import Json, position_by
 from fastkcl.tables.delta.checkpoint_content import Content, DamageError, content
+from fastkcl.tables.delta.checkpoint_files import FileCount, counted, counted_without, is_superseded
 from fastkcl.tables.delta.entry_content import fault
 from fastkcl.tables.delta.log import (
     LOG,
@@ -41,9 +42,9 @@ from fastkcl.tables.delta.log import (
     whole_checkpoint,
     whole_checkpoints,
 )
-from fastkcl.tables.delta.sidecars import ElsewhereError, files_in
-from fastkcl.tables.delta.snapshot import OURS, checked_metadata, continues, does_nothing, whole
-from fastkcl.tables.folders import data_folder, position_text, quoted, spelled
+from fastkcl.tables.delta.sidecars import ElsewhereError
+from fastkcl.tables.delta.snapshot import OURS, checked_metadata, checked_protocol, continues, does_nothing, whole
+from fastkcl.tables.folders import position_text
 from fastkcl.tables.posix_store import PosixStore
 from fastkcl.tables.store import Store
 
@@ -92,7 +93,7 @@ def contradiction(
     """
     version, wholes = whole_checkpoints(names)
     older, older_files = whole_checkpoint([name for name in names if -1 < checkpoint_version(name) < version])
-    there = _up_to(version, [each for each in versions(names) if older < each <= version][-_MOST_ENTRIES:])
+    there = _up_to(version, [each for each in versions(names) if older < each <= version])
     each_now = [content(store, files) if now is None or index else now for index, files in enumerate(wholes)]
     try:
         before = None
@@ -100,27 +101,34 @@ def contradiction(
             before = Content({}, {}, {})
         elif older_files and len(there) == version - older:
             before = content(store, older_files)
-        window = _Window.of(store, there, before)
         earlier = _entries_before(store, names, there[0] if there else version + 1, len(there))
-        window.copied = window.copied or earlier.copied
-        files_before = None if before is None else _files_of(store, older_files, window.files)
-    except (FileNotFoundError, ValueError, SinkError):
-        return None  # that is damaged itself, and nobody relies on it
+        window = _Window.of(store, there, before, earlier.sure)
+        window.copied = earlier.copied or window.copied
+        files_before = None if before is None else counted(store, older_files, window.files)
+    except (FileNotFoundError, ValueError, SinkError):  # that is damaged itself, and nobody relies on it
+        chain = _entries_before(store, names, version + 1, 0)
+        copied = None if chain.copied is None else Contradiction(chain.copied, is_certain=False)
+        wrong = copied or _Window(None, chain.sure).of_positions(each_now[0], store.url)
+        return None if wrong is None else wrong._replace(files=wholes[0])
     for files, found in zip(wholes, each_now, strict=True):
         if window.copied is not None:
             return Contradiction(window.copied, is_certain=False, files=files)
         if window.emptied is not None:
             # No checkpoint can be made without the entry that makes the table.
-            if files_before is None or not window.metadata or _is_superseded(store, older_files, window.removed):
+            if files_before is None or not window.metadata:
+                continue
+            if is_superseded(store, older_files, window.removed, window.ends()):
                 continue
             if not _differs(store, files, found, window, files_before):
-                why = f"{window.emptied} has 0 bytes, and the checkpoint was made without its content"
+                why = f"{window.emptied} has 0 bytes, and the checkpoint has nothing of it"
                 return Contradiction(why, is_certain=False, files=files, is_of_nothing=True)
             continue
-        if wrong := window.of_positions(found, store.url) or window.of_metadata(found):
+        wrong = window.of_positions(found, store.url) or window.of_metadata(found)
+        if wrong is not None and (wrong.is_certain or not window.is_mended):
             return wrong._replace(files=files)
         without = shard if shard is not None and position_by(found.transactions.get, shard, store.url) is None else None
-        if wrong := _of_files(store, files, window, files_before, without):
+        wrong = _of_files(store, files, window, files_before, without)
+        if wrong is not None and (wrong.is_certain or not window.is_mended):
             return wrong._replace(files=files)
     if earlier.emptied is not None:  # the newest checkpoint has what the older one lacks as little
         with suppress(FileNotFoundError, DamageError):
@@ -172,14 +180,14 @@ def checkpoint_fault(store: Store, names: Sequence[str]) -> str | None:
     return None if found is None else f"{store.url}/{LOG}/{found.files[0]}: a damaged checkpoint: {found.why}"
 
 
-def _up_to(version: int, there: Sequence[int]) -> list[int]:
-    """The versions without a gap that end with this one."""
+def _up_to(version: int, there: Sequence[int], most: int = _MOST_ENTRIES) -> list[int]:
+    """The versions without a gap that end with this one, at most so many."""
     found: list[int] = []
-    for each in reversed(there):
+    for each in reversed(there[-most:] if most > 0 else ()):
         if each != version - len(found):
             break
-        found.insert(0, each)
-    return found
+        found.append(each)
+    return found[::-1]
 
 
 def _entries_before(store: Store, names: Sequence[str], first: int, count: int) -> _Window:
@@ -192,16 +200,18 @@ def _entries_before(store: Store, names: Sequence[str], first: int, count: int) 
         count: of the entries from there on, which were looked at.
     """
     found, emptied = _Window(None), None
-    if not isinstance(store, PosixStore) or count >= _MOST_ENTRIES:  # elsewhere each one is a request
+    if not isinstance(store, PosixStore):  # elsewhere each one is a request
         return found
-    for version in _up_to(first - 1, [each for each in versions(names) if each < first])[count - _MOST_ENTRIES :]:
+    for version in _up_to(first - 1, [each for each in versions(names) if each < first], _MOST_ENTRIES - count):
         text = store.read(entry_key(version), MOST_BYTES)
         try:
             if text is None or (text and fault(text)):
                 raise ValueError("a clean-up, or damage")
             emptied = emptied if text else entry_key(version)
+            if is_mended := not text or does_nothing(text):
+                found.sure.clear()
             lines = [line for line in text.splitlines() if any(key in line for key in _OF_POSITIONS)]
-            found._take_entry(lines, entry_key(version), is_mended=not text or does_nothing(text))
+            found._take_entry(lines, entry_key(version), is_mended=is_mended)
         except (ValueError, SinkError):
             found = _Window(None)  # that is not wanted any more; the next ones are looked at by themselves
         if found.copied is not None:
@@ -211,25 +221,16 @@ def _entries_before(store: Store, names: Sequence[str], first: int, count: int) 
 
 
 @dataclass(slots=True)
-class _Files:
-    """Files of a checkpoint, without their names: there may be millions."""
-
-    count: int = 0
-    sum: int = 0
-    """Of the hashes of their names."""
-
-    def add(self, name: str) -> None:
-        """Take in one."""
-        self.count += 1
-        self.sum += hash(name)
-
-
-@dataclass(slots=True)
 class _Window:
     """What entries do together, after the checkpoint before them if they go back to it."""
 
     before: Content | None
+    earlier: Mapping[str, int] = field(default_factory=dict)
+    """Transactions of still earlier entries, which the checkpoint before them should have."""
     transactions: dict[str, int] = field(default_factory=dict)
+    sure: dict[str, int] = field(default_factory=dict)
+    """Those since the newest entry whose content may be gone."""
+    protocol: Mapping[str, Json] = field(default_factory=dict)
     files: dict[str, bool] = field(default_factory=dict)
     """Whether the last entry that names a file adds it."""
     removed: set[str] = field(default_factory=set)
@@ -242,19 +243,24 @@ class _Window:
     is_mended: bool = False
 
     @classmethod
-    def of(cls, store: Store, there: Sequence[int], before: Content | None) -> _Window:
+    def of(
+        cls, store: Store, there: Sequence[int], before: Content | None, earlier: Mapping[str, int] | None = None
+    ) -> _Window:
         """Of the entries of these versions.
 
         Args:
             store: the table's.
             there: versions without a gap.
             before: what the table was before them; None if they do not go back to a checkpoint or the beginning.
+            earlier: transactions of entries before them.
 
         Raises:
             FileNotFoundError: one is not there.
             ValueError: one is damaged.
         """
-        found = cls(before, metadata={} if before is None else before.metadata)
+        found = cls(before, earlier or {})
+        if before is not None:
+            found.metadata, found.protocol = before.metadata, before.protocol
         for version in there:
             text = store.read(entry_key(version), MOST_BYTES)
             if text is None:
@@ -308,7 +314,7 @@ class _Window:
     def _take(self, action: Json, files: dict[str, bool]) -> None:
         """Take in an action of an entry; the file whose rows it deletes may be removed and added in any order."""
         if (found := action.get("txn")) and found["appId"].startswith(OURS):
-            self.transactions[found["appId"]] = whole(found["version"])
+            self.transactions[found["appId"]] = self.sure[found["appId"]] = whole(found["version"])
         if found := action.get("add"):
             files[unquote(found["path"])] = True
         if found := action.get("remove"):
@@ -318,16 +324,28 @@ class _Window:
                 self.removed.add(name)
         if found := action.get("metaData"):
             self.metadata = checked_metadata(found)
+        if found := action.get("protocol"):
+            self.protocol = checked_protocol(found)
 
     def _position(self, shard: Shard) -> Position | None:
         before = {} if self.before is None else self.before.transactions
-        return position_by({**before, **self.transactions}.get, shard, "")
+        return position_by({**before, **self.earlier, **self.transactions}.get, shard, "")
+
+    def ends(self) -> set[str]:
+        """The positions of all shards that are known."""
+        before = {} if self.before is None else self.before.transactions
+        found = set()
+        for shard in _shards({**before, **self.earlier, **self.transactions}):
+            with suppress(SinkError):
+                found.add(position_text(self._position(shard)))
+        return found
 
     def of_positions(self, found: Content, where: str) -> Contradiction | None:
         """Which position a checkpoint has otherwise."""
         if _FORGETS in (found.metadata.get("configuration") or {}):
             return None
-        known = _shards(self.transactions) | (set() if self.before is None else _shards(self.before.transactions))
+        known = _shards({**self.earlier, **self.transactions})
+        known |= set() if self.before is None else _shards(self.before.transactions)
         for shard in sorted(known, key=lambda each: (each.stream, each.shard_id)):
             name = f"the position of {shard.stream}, {shard.shard_id}"
             try:
@@ -356,41 +374,33 @@ def _comparable(metadata: Mapping[str, Json], name: str) -> Json:
     return parse_json(metadata[name]) if name == "schemaString" else metadata.get(name) or None
 
 
-def _differs(store: Store, files: Sequence[str], found: Content, window: _Window, before: _Files) -> bool:
+def _differs(store: Store, files: Sequence[str], found: Content, window: _Window, before: FileCount) -> bool:
     """Whether a checkpoint has anything otherwise than a window that goes back to the one before it."""
     return bool(
         window.of_positions(found, store.url)
         or window.of_metadata(found)
+        or _asked(window.protocol) != _asked(found.protocol)
         or _of_files(store, files, window, before, None)
     )
 
 
-def _is_superseded(store: Store, before: Sequence[str], removed: set[str]) -> bool:
-    """Whether later entries remove the file of an entry of 0 bytes, as after OPTIMIZE: nobody wants that entry.
-
-    Args:
-        store: the table's.
-        before: the names of the older checkpoint's files.
-        removed: files that no other entry adds.
-    """
-    left = set(removed)
-    for name in before:
-        for paths in files_in(store, name):
-            left.difference_update(map(unquote, paths))
-    return bool(left)
+def _asked(protocol: Mapping[str, Json]) -> tuple[Json, ...]:
+    """What a protocol asks of readers and writers."""
+    features = [frozenset(protocol.get(name) or ()) for name in ("readerFeatures", "writerFeatures")]
+    return (protocol.get("minReaderVersion"), protocol.get("minWriterVersion"), *features)
 
 
 def _of_files(
-    store: Store, files: Sequence[str], window: _Window, before: _Files | None, without: Shard | None
+    store: Store, files: Sequence[str], window: _Window, before: FileCount | None, without: Shard | None
 ) -> Contradiction | None:
     """Which files a checkpoint has otherwise; `before` are those that no entry names."""
     missing = {name for name, is_added in window.files.items() if is_added}
-    expected = None if before is None else _Files(before.count, before.sum)
+    expected = None if before is None else FileCount(before.count, before.sum)
     if expected is not None:
         for name in missing:
             expected.add(name)
     try:
-        there, why = _files_there(store, files, missing, without)
+        there, why = counted_without(store, files, missing, without)
     except ElsewhereError:
         return None
     if why is not None:
@@ -404,69 +414,6 @@ def _of_files(
     if there.count == expected.count:
         why = f"some of its {there.count} files have other names than in the log before it"
     return Contradiction(why, is_certain=False)
-
-
-def _files_of(store: Store, names: Sequence[str], others: Container[str]) -> _Files:
-    """Of a checkpoint, but for others.
-
-    Raises:
-        FileNotFoundError: a file of it is not there.
-        ValueError: one is damaged, or it has files elsewhere.
-    """
-    import pyarrow as pa
-
-    found = _Files()
-    try:
-        for name in names:
-            for paths in files_in(store, name):
-                for path in map(unquote, paths):
-                    if path not in others:
-                        found.add(path)
-    except (pa.ArrowException, KeyError, TypeError, AttributeError) as error:
-        raise ValueError(repr(error)) from error
-    return found
-
-
-def _files_there(
-    store: Store, names: Sequence[str], missing: set[str], without: Shard | None = None
-) -> tuple[_Files, str | None]:
-    """Take away from `missing` what a checkpoint has; its files, and what is wrong with a path.
-
-    A file that a writer made for the shard `without`, which has no position, is wrong.
-
-    Raises:
-        FileNotFoundError: a file of it is not there.
-        DamageError: one is damaged.
-        ElsewhereError: it has files elsewhere.
-    """
-    folders = () if without is None else tuple(f"{each}/after-" for each in _folders(without))
-    import pyarrow as pa
-
-    found = _Files()
-    for name in names:
-        try:
-            for paths in files_in(store, name):
-                if not all(path and "\0" not in path for path in paths):
-                    return found, "the path of a file in it is damaged"
-                names_there = list(map(unquote, paths))
-                if without is not None and any(path.startswith(folders) for path in names_there):
-                    return found, f"it has files of {without.stream}, {without.shard_id}, and no position"
-                for path in names_there:
-                    found.add(path)
-                missing.difference_update(names_there)
-        except ElsewhereError:
-            raise
-        except (pa.ArrowException, ValueError, KeyError, TypeError, AttributeError) as error:
-            raise DamageError(name, str(error).partition("\n")[0][:300]) from error
-    return found, None
-
-
-def _folders(shard: Shard) -> tuple[str, str]:
-    """Where the files of a shard are, if the table is partitioned by both; and where an earlier DeltaTable put them."""
-    return (
-        data_folder(f"{quoted(shard.stream)}/{quoted(shard.shard_id)}"),
-        data_folder(f"{spelled(shard.stream)}/{spelled(shard.shard_id)}"),
-    )
 
 
 def _shards(transactions: Mapping[str, int]) -> set[Shard]:

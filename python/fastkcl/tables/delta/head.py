@@ -150,11 +150,11 @@ class DeltaHead:
         A clean-up removes entries that a checkpoint has. A writer that has slept over one finds the next version's name
         free, before all that readers look at.
         """
+        if self._entry(version - 1) is None:  # it is one of those that nobody reads any more, and would be compared
+            self._store.remove(entry_key(version))
         found = self._read()
         self._compare(found)
         self._snapshot = found
-        if self._entry(version - 1) is None:  # it is one of those that nobody reads any more
-            self._store.remove(entry_key(version))
         return found is not None and counts(found)
 
     def _moved(self, snapshot: Snapshot, text: bytes) -> Snapshot:
@@ -314,6 +314,11 @@ class DeltaHead:
             and set_damage_aside(log_folder(self._store.folder))
         ):
             return
+        if wrong.is_of_nothing:
+            raise SinkError(
+                f"{self._store.url}: {wrong.why}: restore the entry from a copy, and remove the checkpoint {name} with"
+                f" {LAST_CHECKPOINT}; {RECOVERY}"
+            )
         or_log = "" if wrong.is_certain else ", or the log before it is"
         raise SinkError(
             f"{self._store.url}/{LOG}/{name}: a damaged checkpoint{or_log}"

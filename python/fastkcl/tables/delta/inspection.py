@@ -33,7 +33,7 @@ from fastkcl.tables.delta.log import (
 from fastkcl.tables.delta.refusals import RefusalError, opened
 from fastkcl.tables.delta.sidecars import SIDECARS
 from fastkcl.tables.delta.sink import position
-from fastkcl.tables.delta.snapshot import NOTHING, digest
+from fastkcl.tables.delta.snapshot import NOTHING, digest, does_nothing
 from fastkcl.tables.folders import NULL, shard_folders
 from fastkcl.tables.given_up import NOTES, noted
 from fastkcl.tables.inspection import NO_POSITIONS, ShardState, TableState, check_note
@@ -146,7 +146,9 @@ class _Entries:
             replace(NOTHING, version=version - 1).moved(text, url)
         except SinkError as error:
             self._damage.append(str(error).removesuffix(f"; {RECOVERY}"))
-        if (other := self._versions.setdefault(digest(text), version)) != version:
+        # Those of a mended log are equal, and others may set a position twice.
+        is_told = b'"commitInfo"' in text and not does_nothing(text)
+        if is_told and (other := self._versions.setdefault(digest(text), version)) != version:
             self._damage.append(f"{url}: damaged, it is a copy of {entry_key(other)}: its own content is lost")
         infos = [parse_json(line).get("commitInfo") or {} for line in text.splitlines() if b'"commitInfo"' in line]
         self._infos[version] = {name: value for info in infos for name, value in info.items()}

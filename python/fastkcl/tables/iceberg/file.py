@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pyiceberg.conversions import from_bytes, to_bytes
@@ -194,20 +195,32 @@ def parts(table: pa.Table, spec: PartitionSpec, schema: Schema, where: str) -> I
     for each in spec.fields:
         if "." in (schema.find_column_name(each.source_id) or "."):
             raise SinkError(f"{where}: is partitioned by a field within a column, which this writer does not do")
-        of, there = _values(table, schema.find_field(each.source_id), each.transform)
+        with _years(where):
+            of, there = _values(table, schema.find_field(each.source_id), each.transform)
         keys = pc.add(pc.multiply(keys, len(there)), of)
         values = [(*before, value) for before in values for value in there]
     for key in pc.unique(keys).to_pylist():
         rows = table if len(values) == 1 else table.filter(pc.equal(keys, key))
         record = Record(*values[key])
-        try:
+        with _years(where):
             folder = folder_of(record, spec, schema)
-        except OverflowError as error:
-            raise SinkError(
-                f"{where}: a row's time is before the year 1 or after 9999, for which pyiceberg makes no partition:"
-                " let transform make it null"
-            ) from error
         yield Part(rows, record, folder)
+
+
+@contextmanager
+def _years(where: str) -> Iterator[None]:
+    """Name a time that Python's calendar does not have.
+
+    Raises:
+        SinkError: for it.
+    """
+    try:
+        yield
+    except OverflowError as error:
+        raise SinkError(
+            f"{where}: a row's time is before the year 1 or after 9999, for which pyiceberg makes no partition: let"
+            " transform make it null"
+        ) from error
 
 
 def folder_of(values: Record, spec: PartitionSpec, schema: Schema) -> str:
