@@ -261,7 +261,9 @@ UNCAUGHT = {
     "atexit": "import atexit; atexit.register(fail); sys.exit(7)",
     "thread": "import threading; t = threading.Thread(target=fail); t.start(); t.join(); sys.exit(7)",
     "named thread": "import threading; t = threading.Thread(target=fail, name=TEXT); t.start(); t.join(); sys.exit(7)",
-    "_thread": "import _thread; _thread.start_new_thread(fail, ())\n    while _thread._count(): pass\n    sys.exit(7)",
+    "_thread": "import _thread; begun = _thread.allocate_lock(); begun.acquire()\n"
+    "    _thread.start_new_thread(lambda: begun.release() or fail(), ()); begun.acquire()\n"
+    "    while _thread._count(): pass\n    sys.exit(7)",
     "group": "raise BaseExceptionGroup(TEXT, [KeyboardInterrupt(TEXT)])",
     "number": "sys.exit(7)",
     "plain text": "sys.exit('b\u00f6om')",
