@@ -158,7 +158,7 @@ class LogReader:
     def _lease_lost(self, line: LogLine, match: re.Match[str]) -> Iterator[Event]:
         shard = self.shards.get(match[1])
         if shard is not None and shard.state not in (ShardState.ENDED, ShardState.LOST):
-            yield Event(Kind.LEASE, "lease lost: another worker has it", shard.id, line.time)
+            yield Event(Kind.LEASE, "lease lost: another worker has it, or it ran out", shard.id, line.time)
 
     def _records(self, line: LogLine, match: re.Match[str]) -> Iterator[Event]:
         self.shard(match[2]).pending_records = int(match[1])
