@@ -1,5 +1,7 @@
 """Whether this is Linux. What only Linux has is used where `is_linux` says so, and has a portable way beside it.
 
+`sync` is fsync as each system means it.
+
 ``FASTKCL_PORTABLE=1`` in the environment chooses the portable ways on Linux, too: for tests of them.
 """
 

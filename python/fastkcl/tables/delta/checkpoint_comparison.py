@@ -4,7 +4,7 @@ A checkpoint that can be read may still be wrong: without the column of transact
 without files readers would see none. So the newest checkpoint is compared with its own entry and those before it, and
 with the checkpoint before it if the entries go back to that:
 
-    positions    those that the log has are there
+    positions    those that the log has are there; on a disk those of older entries, too
     files        each one that the entries add, and do not remove, is there; and with those of the checkpoint before it
                  no other ones are
     metadata     schema, partition columns and properties are those of the newest entry that has them
@@ -12,6 +12,7 @@ with the checkpoint before it if the entries go back to that:
                  a checkpoint that was made of it has set the shard back. On a disk this is looked at in older entries
                  too: the checkpoint before the newest one may have been made of a copy
     nothing      an entry of 0 bytes was so before the checkpoint if that has just what the other entries have
+    mended       beside an entry that somebody has replaced by one that does nothing, the checkpoint may have more
 
 If they disagree, an entry or the older checkpoint may as well be damaged: nobody can know. A sound checkpoint that was
 set aside for them would lose records, so a writer stops. Only a checkpoint that contradicts itself is done without.
@@ -143,7 +144,7 @@ def refuse_copies(store: Store, before: int, files: Sequence[str], version: int)
 
     Args:
         store: of the log.
-        before: the version of the previous checkpoint; negative if there is none.
+        before: version of the previous checkpoint; negative without one.
         files: the names of the previous checkpoint's files.
         version: the new checkpoint is of this one.
 
