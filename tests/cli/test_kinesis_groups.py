@@ -183,11 +183,11 @@ def test_refused_while_a_member_lives(kind: str, aws: LocalAws, stream: str) -> 
     put(aws, stream, numbered(8, 1))
 
     async def main() -> None:
-        places = checkpointer(kind, stream, id="alive", session_timeout=6, heartbeat_frequency=1)
+        places = checkpointer(kind, stream, id="alive", session_timeout=30, heartbeat_frequency=1)
         async with Consumer(stream, checkpointer=places, **{**QUICK, "idle_timeout": None}) as consumer:
             await anext(consumer)
             before = await asyncio.to_thread(output, kind, "describe", stream, stream)
-            arguments = ("reset", stream, stream, "--to", "LATEST", "--execute", "--failover", "6")
+            arguments = ("reset", stream, stream, "--to", "LATEST", "--execute", "--failover", "30")
             done = await asyncio.to_thread(run, kind, *arguments)
             assert done.returncode == 2
             assert "alive" in done.stderr
