@@ -25,39 +25,37 @@ _CONNECT_SECONDS = 4.0
 """For the first connection: an outage at the start is a wrong address more often, so nothing is tried again."""
 
 
-def kinesis_client(endpoint_url: str | None, region: str | None, service: str = "kinesis") -> Any:  # noqa: ANN401 - boto3 has no types
-    """A boto3 client, of Kinesis or another service. One of this machine needs neither credentials nor a region.
+def kinesis_client(endpoint_url: str | None, region: str | None, service: str = "kinesis") -> Any:  # noqa: ANN401 - botocore has no types
+    """A client of botocore, of Kinesis or another service. One of this machine needs neither credentials nor a region.
 
     Raises:
         UsageError: the endpoint is not a URL.
         CredentialsError: there are credentials, and they do not come or cannot be sent.
         EndpointConnectionError: nobody listens at the service's address.
     """
-    import boto3
     from botocore.config import Config
     from botocore.session import get_session
 
-    inner = get_session()
-    session = boto3.session.Session(region_name=region, botocore_session=inner)
-    check_answers(session.events)
-    known: dict[str, Any] = {}
-    has_credentials = find_credentials(inner)
+    session = get_session()
+    check_answers(session.get_component("event_emitter"))
+    known: dict[str, Any] = {"region_name": region or session.get_config_variable("region")}
+    has_credentials = find_credentials(session)
     with _endpoint_checked():
         if is_loopback(endpoint_url):
             if not has_credentials:
                 known["aws_access_key_id"], known["aws_secret_access_key"] = LOCAL
                 has_credentials = True
-            if session.region_name is None:
+            if known["region_name"] is None:
                 known["region_name"] = LOCAL_REGION
         retries = Config(retries={"mode": "standard", "total_max_attempts": _ATTEMPTS}, read_timeout=60)
-        client = session.client(service, endpoint_url=endpoint_url, config=retries, **known)
+        client = session.create_client(service, endpoint_url=endpoint_url, config=retries, **known)
         if has_credentials:  # without them each call says so
             check_listening(client.meta.endpoint_url)
     return client
 
 
 async def aio_session(endpoint_url: str | None, region: str | None) -> Any:  # noqa: ANN401 - aiobotocore has no types
-    """A session of aiobotocore, as `kinesis_client` has one of boto3.
+    """A session of aiobotocore, as `kinesis_client` has one of botocore.
 
     Raises:
         UsageError: the endpoint is not a URL.
@@ -69,7 +67,7 @@ async def aio_session(endpoint_url: str | None, region: str | None) -> Any:  # n
     from fastkcl.kinesis.read.bodies import GatedSession
     from fastkcl.kinesis.sessions import new_session
 
-    logging.getLogger("aiobotocore").addHandler(logging.NullHandler())  # as boto3 has one; the error has its line
+    logging.getLogger("aiobotocore").addHandler(logging.NullHandler())  # the error has its line
     session = new_session()
     session.set_default_client_config(AioConfig(http_session_cls=GatedSession))  # also clients for credentials
     check_answers(session)

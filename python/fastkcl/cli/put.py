@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from fastkcl.cli.aws import explain, kinesis_client
-from fastkcl.cli.extras import without_extra
+from fastkcl.cli.extras import check_extra, without_extra
 from fastkcl.cli.numbers import MOST_RATE, FiniteRange
 from fastkcl.cli.output import printable
 from fastkcl.cli.payloads import encoded_source, write_options
@@ -102,8 +102,8 @@ def put(
 
     Exits with 0 if all are in the stream, 1 if some are not, 2 if it could not begin, 130 if interrupted.
     """  # noqa: D301 - \b is click's mark for a block that keeps its lines
+    check_extra("kinesis", "boto3")
     with without_extra("kinesis"):
-        import boto3  # noqa: F401 - only to see whether the extra is there
         from botocore.exceptions import BotoCoreError, ClientError
 
         from fastkcl.kinesis import Filler, PutError, PutOptions, PutReport

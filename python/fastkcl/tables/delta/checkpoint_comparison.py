@@ -11,7 +11,8 @@ with the checkpoint before it if the entries go back to that:
     entries      each one of ours continues from the position of those before it: a copy of an older one does not, and
                  a checkpoint that was made of it has set the shard back. On a disk this is looked at in older entries
                  too: the checkpoint before the newest one may have been made of a copy
-    nothing      an entry of 0 bytes was so before the checkpoint if that has just what the other entries have
+    nothing      an entry of 0 bytes counts as damaged before the checkpoint if that has just what the other entries
+                 have. It may have been sound, and done nothing, or nothing that later entries did not do again
     mended       beside an entry that somebody has replaced by one that does nothing, the checkpoint may have more
 
 If they disagree, an entry or the older checkpoint may as well be damaged: nobody can know. A sound checkpoint that was
@@ -22,6 +23,7 @@ A version can have several whole checkpoints, by several schemes. Each of them i
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -32,7 +34,7 @@ from fastkcl import Position
 from fastkcl.tables.base import RECOVERY, Shard, SinkError, parse_json
 from fastkcl.tables.delta.actions import Json, position_by
 from fastkcl.tables.delta.checkpoint_content import Content, DamageError, content
-from fastkcl.tables.delta.checkpoint_files import FileCount, counted, counted_without, is_superseded
+from fastkcl.tables.delta.checkpoint_files import FileCount, counted, counted_without
 from fastkcl.tables.delta.entry_content import fault
 from fastkcl.tables.delta.log import (
     LOG,
@@ -93,19 +95,14 @@ def contradiction(
         OSError: a file cannot be read.
     """
     version, wholes = whole_checkpoints(names)
-    older, older_files = whole_checkpoint([name for name in names if -1 < checkpoint_version(name) < version])
-    there = _up_to(version, [each for each in versions(names) if older < each <= version])
+    span = _Span.of(names, version)
     each_now = [content(store, files) if now is None or index else now for index, files in enumerate(wholes)]
     try:
-        before = None
-        if not older_files and there[:1] == [0]:
-            before = Content({}, {}, {})
-        elif older_files and len(there) == version - older:
-            before = content(store, older_files)
-        earlier = _entries_before(store, names, there[0] if there else version + 1, len(there))
-        window = _Window.of(store, there, before, earlier.sure)
+        before = span.before(store)
+        earlier = _entries_before(store, names, span.there[0] if span.there else version + 1, len(span.there))
+        window = _Window.of(store, span.there, before, earlier.sure)
         window.copied = earlier.copied or window.copied
-        files_before = None if before is None else counted(store, older_files, window.files)
+        files_before = None if before is None else counted(store, span.older_files, window.files)
     except (FileNotFoundError, ValueError, SinkError):  # that is damaged itself, and nobody relies on it
         chain = _entries_before(store, names, version + 1, 0)
         copied = None if chain.copied is None else Contradiction(chain.copied, is_certain=False)
@@ -114,15 +111,9 @@ def contradiction(
     for files, found in zip(wholes, each_now, strict=True):
         if window.copied is not None:
             return Contradiction(window.copied, is_certain=False, files=files)
-        if window.emptied is not None:
-            # No checkpoint can be made without the entry that makes the table.
-            if files_before is None or not window.metadata:
-                continue
-            if is_superseded(store, older_files, window.removed, window.ends()):
-                continue
-            if not _differs(store, files, found, window, files_before):
-                why = f"{window.emptied} has 0 bytes, and the checkpoint has nothing of it"
-                return Contradiction(why, is_certain=False, files=files, is_of_nothing=True)
+        if window.emptied:
+            if _has_nothing(store, files, found, window, files_before):
+                return _of_nothing(window.emptied[-1], files)
             continue
         wrong = window.of_positions(found, store.url) or window.of_metadata(found)
         if wrong is not None and (wrong.is_certain or not window.is_mended):
@@ -131,11 +122,42 @@ def contradiction(
         wrong = _of_files(store, files, window, files_before, without)
         if wrong is not None and (wrong.is_certain or not window.is_mended):
             return wrong._replace(files=files)
-    if earlier.emptied is not None:  # the newest checkpoint has what the older one lacks as little
-        with suppress(FileNotFoundError, DamageError):
-            wrong = contradiction(store, [name for name in names if checkpoint_version(name) != version])
-            if wrong is not None and wrong.is_of_nothing:
-                return wrong._replace(files=wholes[0])
+    made_over = _made_over_nothing(store, names, earlier.emptied)
+    return None if made_over is None else _of_nothing(made_over, wholes[0])
+
+
+def _of_nothing(entry: int, files: Sequence[str]) -> Contradiction:
+    why = f"{entry_key(entry)} has 0 bytes, and the checkpoint has nothing of it"
+    return Contradiction(why, is_certain=False, files=files, is_of_nothing=True)
+
+
+def _made_over_nothing(store: Store, names: Sequence[str], emptied: Sequence[int]) -> int | None:
+    """The newest of these entries of 0 bytes of which a checkpoint has nothing; the checkpoints after it have no more.
+
+    Args:
+        store: the table's.
+        names: of all files in the log that have content, or are entries.
+        emptied: versions, in order.
+    """
+    checkpoints: dict[int, list[str]] = {}
+    for name in names:
+        if (version := checkpoint_version(name)) >= 0:
+            checkpoints.setdefault(version, []).append(name)
+    whole = sorted(each for each, files in checkpoints.items() if whole_checkpoint(files)[0] == each)
+    after = len(whole)
+    for entry in reversed(emptied):
+        first = bisect_left(whole, entry)
+        if first >= after:  # it was looked at for a later entry
+            continue
+        after, version = first, whole[first]
+        _, wholes = whole_checkpoints(checkpoints[version])
+        span = _Span.of(names, version)
+        with suppress(FileNotFoundError, ValueError, SinkError):  # damaged, and nobody relies on it
+            before = span.before(store)
+            window = _Window.of(store, span.there, before)
+            files_before = None if before is None else counted(store, span.older_files, window.files)
+            if any(_has_nothing(store, files, content(store, files), window, files_before) for files in wholes):
+                return entry
     return None
 
 
@@ -159,8 +181,8 @@ def refuse_copies(store: Store, before: int, files: Sequence[str], version: int)
         return  # it is damaged itself, which who reads it will say
     if window.copied is not None:
         raise CopyError(f"{window.copied}; {RECOVERY}")
-    if window.emptied is not None:
-        raise CopyError(f"{window.emptied} has 0 bytes; {RECOVERY}")
+    if window.emptied:
+        raise CopyError(f"{entry_key(window.emptied[-1])} has 0 bytes; {RECOVERY}")
 
 
 def checkpoint_fault(store: Store, names: Sequence[str]) -> str | None:
@@ -200,7 +222,7 @@ def _entries_before(store: Store, names: Sequence[str], first: int, count: int) 
         first: the version.
         count: of the entries from there on, which were looked at.
     """
-    found, emptied = _Window(None), None
+    found, emptied = _Window(None), list[int]()
     if not isinstance(store, PosixStore):  # elsewhere each one is a request
         return found
     for version in _up_to(first - 1, [each for each in versions(names) if each < first], _MOST_ENTRIES - count):
@@ -208,7 +230,8 @@ def _entries_before(store: Store, names: Sequence[str], first: int, count: int) 
         try:
             if text is None or (text and fault(text)):
                 raise ValueError("a clean-up, or damage")
-            emptied = emptied if text else entry_key(version)
+            if not text:
+                emptied.append(version)
             if is_mended := not text or does_nothing(text):
                 found.sure.clear()
             lines = [line for line in text.splitlines() if any(key in line for key in _OF_POSITIONS)]
@@ -219,6 +242,36 @@ def _entries_before(store: Store, names: Sequence[str], first: int, count: int) 
             break
     found.emptied = emptied
     return found
+
+
+class _Span(NamedTuple):
+    """The entries that a checkpoint stands for."""
+
+    older_files: Sequence[str]
+    """Of the checkpoint before it."""
+    there: Sequence[int]
+    """Versions without a gap, after that checkpoint and up to this one."""
+    goes_back: bool
+    """Whether that is all of them."""
+
+    @classmethod
+    def of(cls, names: Sequence[str], version: int) -> _Span:
+        """Of the checkpoint of a version; `names` are of all files in the log."""
+        older, older_files = whole_checkpoint([name for name in names if -1 < checkpoint_version(name) < version])
+        there = _up_to(version, [each for each in versions(names) if older < each <= version])
+        goes_back = len(there) == version - older if older_files else there[:1] == [0]
+        return cls(older_files, there, goes_back)
+
+    def before(self, store: Store) -> Content | None:
+        """What the table was before these entries; None if they do not go back to a checkpoint or the beginning.
+
+        Raises:
+            FileNotFoundError: a file of the checkpoint is not there.
+            DamageError: one is damaged.
+        """
+        if not self.goes_back:
+            return None
+        return content(store, self.older_files) if self.older_files else Content({}, {}, {})
 
 
 @dataclass(slots=True)
@@ -234,13 +287,11 @@ class _Window:
     protocol: Mapping[str, Json] = field(default_factory=dict)
     files: dict[str, bool] = field(default_factory=dict)
     """Whether the last entry that names a file adds it."""
-    removed: set[str] = field(default_factory=set)
-    """Files that an entry removes, and none before it adds."""
     metadata: Mapping[str, Json] = field(default_factory=dict)
     copied: str | None = None
     """The entry that does not continue from those before it, in words."""
-    emptied: str | None = None
-    """The newest entry of 0 bytes; deltalake and others take it for one that does nothing."""
+    emptied: list[int] = field(default_factory=list)
+    """The entries of 0 bytes, in order; deltalake and others take them for ones that do nothing."""
     is_mended: bool = False
 
     @classmethod
@@ -267,7 +318,7 @@ class _Window:
             if text is None:
                 raise FileNotFoundError(entry_key(version))
             if not text:
-                found.emptied = entry_key(version)
+                found.emptied.append(version)
             elif why := fault(text):
                 raise ValueError(why)
             found._take_entry(text.splitlines(), entry_key(version), is_mended=not text or does_nothing(text))
@@ -319,10 +370,7 @@ class _Window:
         if found := action.get("add"):
             files[unquote(found["path"])] = True
         if found := action.get("remove"):
-            name = unquote(str(found["path"]))
-            files.setdefault(name, False)
-            if name not in self.files:
-                self.removed.add(name)
+            files.setdefault(unquote(str(found["path"])), False)
         if found := action.get("metaData"):
             self.metadata = checked_metadata(found)
         if found := action.get("protocol"):
@@ -331,15 +379,6 @@ class _Window:
     def _position(self, shard: Shard) -> Position | None:
         before = {} if self.before is None else self.before.transactions
         return position_by({**before, **self.earlier, **self.transactions}.get, shard, "")
-
-    def ends(self) -> set[str]:
-        """The positions of all shards that are known."""
-        before = {} if self.before is None else self.before.transactions
-        found = set()
-        for shard in _shards({**before, **self.earlier, **self.transactions}):
-            with suppress(SinkError):
-                found.add(position_text(self._position(shard)))
-        return found
 
     def of_positions(self, found: Content, where: str) -> Contradiction | None:
         """Which position a checkpoint has otherwise."""
@@ -375,9 +414,14 @@ def _comparable(metadata: Mapping[str, Json], name: str) -> Json:
     return parse_json(metadata[name]) if name == "schemaString" else metadata.get(name) or None
 
 
-def _differs(store: Store, files: Sequence[str], found: Content, window: _Window, before: FileCount) -> bool:
-    """Whether a checkpoint has anything otherwise than a window that goes back to the one before it."""
-    return bool(
+def _has_nothing(store: Store, files: Sequence[str], found: Content, window: _Window, before: FileCount | None) -> bool:
+    """Whether a checkpoint has just what a window with entries of 0 bytes has, and nothing of theirs.
+
+    Not judged is a window that does not go back to the checkpoint before it, or to the entry that makes the table.
+    """
+    if before is None or not window.metadata:
+        return False
+    return not (
         window.of_positions(found, store.url)
         or window.of_metadata(found)
         or _asked(window.protocol) != _asked(found.protocol)

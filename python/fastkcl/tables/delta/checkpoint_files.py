@@ -9,10 +9,10 @@ from urllib.parse import unquote
 from fastkcl.tables.base import Shard
 from fastkcl.tables.delta.checkpoint_content import DamageError
 from fastkcl.tables.delta.sidecars import ElsewhereError, files_in
-from fastkcl.tables.folders import START, data_folder, quoted, spelled
+from fastkcl.tables.folders import data_folder, quoted, spelled
 from fastkcl.tables.store import Store
 
-__all__ = ["FileCount", "counted", "counted_without", "is_superseded"]
+__all__ = ["FileCount", "counted", "counted_without"]
 
 
 @dataclass(slots=True)
@@ -90,20 +90,3 @@ def _folders(shard: Shard) -> tuple[str, str]:
         data_folder(f"{quoted(shard.stream)}/{quoted(shard.shard_id)}"),
         data_folder(f"{spelled(shard.stream)}/{spelled(shard.shard_id)}"),
     )
-
-
-def is_superseded(store: Store, before: Sequence[str], removed: set[str], ends: Container[str]) -> bool:
-    """Whether nobody wants an entry of 0 bytes: later ones remove its file, as OPTIMIZE does, and continue its shard.
-
-    Args:
-        store: the table's.
-        before: the names of the older checkpoint's files.
-        removed: files that no other entry adds.
-        ends: the positions of all shards; a file's name has the one that it continues from.
-    """
-    left = set(removed)
-    for name in before:
-        for paths in files_in(store, name):
-            left.difference_update(map(unquote, paths))
-    afters = [path.rpartition("/")[2].removeprefix("after-").rpartition("-")[0] for path in left]
-    return bool(afters) and not any(after in ends or after == START for after in afters)
