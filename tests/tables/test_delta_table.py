@@ -23,7 +23,7 @@ from fastkcl.tables import DeltaTable, ParquetTable, S3Storage, Shard, SinkError
 from fastkcl.tables.delta import checkpoint as checkpoint_module
 from fastkcl.tables.delta import table as module
 from fastkcl.tables.delta.actions import information, lines, transactions
-from fastkcl.tables.delta.log import entry_key
+from fastkcl.tables.delta.log import LAST_CHECKPOINT, entry_key
 from fastkcl.tables.delta.snapshot import Snapshot
 from fastkcl.tables.formats import inspect_table
 from fastkcl.tables.store import StoreError
@@ -444,6 +444,48 @@ def test_a_commit_into_a_log_that_is_cleaned_up_meanwhile(
     assert place.numbers() == list(range(1, 12))
     assert place.entries() == [f"{version:020d}.json" for version in range(4 - kept, 5)]
     assert place.table().open(SHARD) == Position("11", 0)
+
+
+def test_a_commit_into_a_log_while_it_is_cleaned_up(place: DeltaPlace, monkeypatch: pytest.MonkeyPatch) -> None:
+    """deltalake removes entries in any order: here the next version's is gone, and that before it not yet."""
+    table, sleeper = written(place, (1, 3)), written(place, (1, 3))
+
+    def clean_up() -> None:
+        table.append(arrived(range(4, 7)), as_they_are)
+        table.append(arrived(range(7, 9)), as_they_are)
+        place.handle().create_checkpoint()
+        for version in (0, 2):
+            place.store.remove(entry_key(version))
+
+    between(sleeper, monkeypatch, clean_up)
+    assert sleeper.append(arrived(range(4, 7)), as_they_are) == Position("8", 0)
+    assert place.numbers() == list(range(1, 9))
+    assert place.entries() == [f"{version:020d}.json" for version in (1, 3)]
+    assert place.table().open(SHARD) == Position("8", 0)
+
+
+def test_a_checkpoint_right_after_a_commit_after_a_clean_up(place: DeltaPlace, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The entry counts, though that before it is gone."""
+    written(place, (1, 3)), written(place, (1, 2), shard=OTHER)
+    place.handle().create_checkpoint()
+    table, other = place.table(), place.table()
+    table.open(SHARD), other.open(OTHER)
+    for name in place.entries():
+        place.store.remove(f"_delta_log/{name}")
+    read, left = type(table._head._store).read, [None]
+
+    def checkpointed(store: Any, key: str, most: int) -> bytes | None:
+        if key.endswith(LAST_CHECKPOINT) and left and place.entries():
+            left.pop()
+            other.append(arrived([3]), as_they_are)
+            place.handle().create_checkpoint()
+        return read(store, key, most)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(type(table._head._store), "read", checkpointed)
+        assert table.append(arrived([4, 5]), as_they_are) == Position("5", 0)
+    assert place.entries() == [f"{version:020d}.json" for version in (3, 4)]
+    assert place.table().open(SHARD) == Position("5", 0)
 
 
 # ---- columns ----------------------------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
+from urllib.parse import unquote
 
 from fastkcl.stdio.log import logger
 from fastkcl.tables.base import RECOVERY, Shard, SinkError
@@ -23,6 +24,7 @@ from fastkcl.tables.delta.actions import Json, lines, position_by
 from fastkcl.tables.delta.checkpoint_comparison import Contradiction, contradiction
 from fastkcl.tables.delta.checkpoint_content import Content, DamageError, content
 from fastkcl.tables.delta.checkpoint_damage import set_damage_aside
+from fastkcl.tables.delta.checkpoint_files import counted_without
 from fastkcl.tables.delta.entry_content import fault
 from fastkcl.tables.delta.log import (
     LAST_CHECKPOINT,
@@ -38,6 +40,7 @@ from fastkcl.tables.delta.log import (
     whole_checkpoint,
 )
 from fastkcl.tables.delta.refusals import RefusalError, opened
+from fastkcl.tables.delta.sidecars import ElsewhereError
 from fastkcl.tables.delta.snapshot import NOTHING, Snapshot, digest
 from fastkcl.tables.posix_store import PosixStore
 from fastkcl.tables.store import Store, StoreError
@@ -142,20 +145,30 @@ class DeltaHead:
         if version_named(self._store.read(_LAST, _SMALL)) < version:
             self._snapshot = self._moved(before, text)
             return True
-        return self._stands(version, counts)
-
-    def _stands(self, version: int, counts: Callable[[Snapshot], bool]) -> bool:
-        """Look whether an entry that was made is one of the log: there is a checkpoint of its version, or a later one.
-
-        A clean-up removes entries that a checkpoint has. A writer that has slept over one finds the next version's name
-        free, before all that readers look at.
-        """
-        if self._entry(version - 1) is None:  # it is one of those that nobody reads any more, and would be compared
-            self._store.remove(entry_key(version))
+        if self._is_passed(version, actions, counts):
+            self._store.remove(entry_key(version))  # nobody would read it, and who compares would
         found = self._read()
         self._compare(found)
         self._snapshot = found
         return found is not None and counts(found)
+
+    def _is_passed(self, version: int, actions: Sequence[Json], counts: Callable[[Snapshot], bool]) -> bool:
+        """Whether the checkpoint of a new entry's version, or of a later one, was made without it.
+
+        A clean-up removes entries that a checkpoint has. A writer that has slept over one finds the next version's name
+        free, before all that readers look at.
+        """
+        newest, files = whole_checkpoint(self._names(""))
+        if newest < version:
+            return False
+        missing = {unquote(action["add"]["path"]) for action in actions if "add" in action}
+        try:
+            if not counts(Snapshot(newest, b"", *content(self._store, files))):
+                return True
+            counted_without(self._store, files, missing)
+        except (FileNotFoundError, DamageError, ElsewhereError, SinkError):  # who reads it says so
+            return False
+        return bool(missing)
 
     def _moved(self, snapshot: Snapshot, text: bytes) -> Snapshot:
         name = self._name(snapshot.version + 1)
