@@ -205,6 +205,19 @@ def test_an_entry_of_0_bytes_whose_file_is_rewritten_stops_a_writer(
         assert place.numbers() == list(range(1, 9))
 
 
+def test_the_only_entry_of_a_shard_has_0_bytes_after_a_checkpoint(tmp_path: Path) -> None:
+    """Its file is rewritten, and the checkpoint alone has the shard."""
+    place = delta_posix(tmp_path)
+    written(place, (1, 2))
+    written(place, (101, 102), shard=OTHER)
+    place.handle().optimize.compact()
+    place.handle().create_checkpoint()
+    assert OTHER.shard_id.encode() in (place.store.read(entry_key(2), 1 << 20) or b"")
+    place.store.replace(entry_key(2), b"")
+    assert place.table().open(OTHER) == Position("102", 0)
+    assert place.table().open(SHARD) == Position("2", 0)
+
+
 def test_one_of_two_entries_of_0_bytes_is_rewritten(tmp_path: Path) -> None:
     place = delta_posix(tmp_path)
     written(place, (1, 2), (3, 4))

@@ -380,13 +380,16 @@ class _Window:
         before = {} if self.before is None else self.before.transactions
         return position_by({**before, **self.earlier, **self.transactions}.get, shard, "")
 
+    def shards(self) -> set[Shard]:
+        """Those that have a position, or a part of it."""
+        before = {} if self.before is None else self.before.transactions
+        return _shards({**before, **self.earlier, **self.transactions})
+
     def of_positions(self, found: Content, where: str) -> Contradiction | None:
         """Which position a checkpoint has otherwise."""
         if _FORGETS in (found.metadata.get("configuration") or {}):
             return None
-        known = _shards({**self.earlier, **self.transactions})
-        known |= set() if self.before is None else _shards(self.before.transactions)
-        for shard in sorted(known, key=lambda each: (each.stream, each.shard_id)):
+        for shard in sorted(self.shards(), key=lambda each: (each.stream, each.shard_id)):
             name = f"the position of {shard.stream}, {shard.shard_id}"
             try:
                 wanted = self._position(shard)
@@ -420,6 +423,8 @@ def _has_nothing(store: Store, files: Sequence[str], found: Content, window: _Wi
     Not judged is a window that does not go back to the checkpoint before it, or to the entry that makes the table.
     """
     if before is None or not window.metadata:
+        return False
+    if _shards(found.transactions) - window.shards():  # it was made when the entry was whole
         return False
     return not (
         window.of_positions(found, store.url)
