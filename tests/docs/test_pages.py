@@ -8,6 +8,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from fastkcl.cli.commands import COMMANDS
 from pages import PAGES, Page
 from paths import ROOT
 
@@ -41,6 +42,45 @@ def lost(page: Page, pages: list[Page] = PAGES) -> list[str]:
 @pytest.mark.parametrize("page", PAGES, ids=name)
 def test_each_link_leads_to_a_file_and_a_heading(page: Page) -> None:
     assert lost(page) == []
+
+
+INSTALLED = re.compile(r"fastkcl\[([a-z0-9,]+)\]")
+
+
+def brought(extras: str) -> set[str]:
+    """The packages of extras, with those of the extras that they name."""
+    known = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    found: set[str] = set()
+    for requirement in (each for extra in extras.split(",") for each in known[extra]):
+        if inner := INSTALLED.match(requirement):
+            found |= brought(inner[1])
+        else:
+            found.add(re.split(r"[^\w-]", requirement)[0])
+    return found
+
+
+def lacking(text: str) -> list[str]:
+    """Commands of a paragraph that what it installs does not bring; a comment tells what an option needs as well."""
+    found, text = [], re.sub(r"  +#.*", "", text)
+    installed = set().union(*map(brought, INSTALLED.findall(text)))
+    for verb in re.findall(r"(?:`|^)fastkcl ([a-z]+)", text, re.MULTILINE) if installed else ():
+        needed = set().union(*(brought(extra) for extra in COMMANDS[verb].extras)) if verb in COMMANDS else set()
+        if not needed <= installed:
+            found.append(f"fastkcl {verb}")
+    return found
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page.path != HISTORY], ids=name)
+def test_what_a_paragraph_installs_brings_what_its_commands_need(page: Page) -> None:
+    """The block after a paragraph that ends with a colon belongs to it."""
+    paragraphs = re.split(r"(?<!:)\n\n", page.text)
+    assert [(each, paragraph) for paragraph in paragraphs for each in lacking(paragraph)] == []
+
+
+def test_a_command_whose_extra_is_not_installed_is_found() -> None:
+    assert lacking("`pip install 'fastkcl[kinesis]'`, and `fastkcl kinesis list`") == ["fastkcl kinesis"]
+    assert lacking("`pip install 'fastkcl[cli,kinesis]'`, and `fastkcl kinesis list`") == []
+    assert lacking("`pip install 'fastkcl[local]'`:\n\n```\nfastkcl put orders\n```") == []
 
 
 @pytest.mark.parametrize(

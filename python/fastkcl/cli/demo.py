@@ -10,6 +10,7 @@ from threading import Lock
 
 import click
 from rich import box
+from rich.markup import escape
 from rich.panel import Panel
 from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Table
@@ -18,6 +19,7 @@ from rich.text import Text
 from fastkcl.cli.console import Console
 from fastkcl.cli.extras import check_local_aws, without_extra
 from fastkcl.daemon.jars import JarsError
+from fastkcl.demo.lake import can_run
 from fastkcl.demo.parts import DemoError
 from fastkcl.demo.replayed import run_demo
 from fastkcl.demo.report import DemoReport, DemoShard, Event, Lake, ShardWork
@@ -36,7 +38,9 @@ A Kinesis stream of click events, on this machine and without AWS:
 [b]Spark[/b]     writes the payloads' fields to Parquet; then a child checkpoints
 [b]trouble[/b]   a child is killed, a shard is split, Spark is killed as well
 [b]check[/b]     Spark reads it back: is every record there, once, unchanged?
-[b]S3[/b]        the same records again, by children that write the table themselves"""
+[b]S3[/b]        {lake}"""
+_LAKE = "the same records again, by children that write the table themselves"
+_NO_LAKE = "left out, as it needs pip install 'fastkcl[local,s3]'"
 
 _DAEMON_INTRODUCTION = """\
 A Kinesis stream of click events, on this machine, and the real daemon:
@@ -93,7 +97,7 @@ def demo(shards: int, records: int, real: bool, as_json: bool, keep: Path | None
     console = Console(stderr=as_json, highlight=False)
     run = _run_real if real else _run_replayed
     if not as_json:
-        text = _DAEMON_INTRODUCTION if real else _INTRODUCTION
+        text = _DAEMON_INTRODUCTION if real else _INTRODUCTION.format(lake=escape(_LAKE if can_run() else _NO_LAKE))
         console.print(Panel(text, title="fastkcl demo", title_align="left", expand=False, padding=(1, 2)))
     try:
         with _Display(console) as display:
