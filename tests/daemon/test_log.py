@@ -243,6 +243,31 @@ def test_stack_traces_and_chatter_are_left_out() -> None:
     assert [event.kind for event in read(line("Worker odd", "ERROR"), *trace, *chatter)[1]] == [Kind.ERROR]
 
 
+@pytest.mark.parametrize(
+    ("cause", "said"),
+    [
+        (
+            "a.b.SdkClientException: Unable to load region from any of the providers in the chain x",
+            "no AWS region is set: --region, regionName in the properties, or AWS_REGION",
+        ),
+        ("x.YError: z", "x.YError: z"),
+    ],
+)
+def test_an_exception_that_only_wraps_another_one(cause: str, said: str) -> None:
+    """As KCL 3 ends without a region: the trace, then the wrapper alone, then its usage."""
+    reader, _ = read(
+        line("MultiLangDaemonConfig Using workerId: w"),
+        "java.lang.RuntimeException: java.lang.reflect.InvocationTargetException",
+        "\tat a.B.c(B.java:1)",
+        "Caused by: java.lang.reflect.InvocationTargetException",
+        f"Caused by: {cause}",
+        "\t... 5 more",
+        "java.lang.reflect.InvocationTargetException",
+        "Usage: amazon-kinesis-client MultiLangDaemon [options]",
+    )
+    assert reader.last_error == said
+
+
 def test_what_has_no_head_of_ours() -> None:
     assert parse("2026-01-01 12:00:00 INFO x") is None
     assert parse("|12:00:00.000|ERROR|a.b.C$D||x|y") == parse("|12:00:00.000| [ERROR] C$D - x|y")

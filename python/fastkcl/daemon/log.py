@@ -28,6 +28,9 @@ _REPEAT_SECONDS: Final = 600.0
 _MOST_COPIES: Final = 1000  # that are waited for: one that comes in pieces is not found
 _GIVES_UP: Final = "Encountered an error while trying to "
 _OF_A_STACK_TRACE: Final = re.compile(r"\s+at |\s+\.\.\. \d+ |Caused by: |[\w.$]+(Exception|Error)\b")
+_WRAPPER: Final = re.compile(r"[\w.$]*(InvocationTarget|Execution|Completion)Exception")
+"""An exception that only wraps another one."""
+_NO_REGION: Final = "Unable to load region from any of the providers"
 # The errors that answer a checkpoint, by length: their names differ in it.
 _CHECKPOINT_ERRORS: Final = {
     len(name): name
@@ -67,6 +70,7 @@ class LogReader:
     last_error: str | None = None
     _copies: Counter[str] = field(default_factory=Counter)
     _last: LogLine | None = None
+    _innermost: str = ""
     _draining: list[str] = field(default_factory=list)
     _logged: dict[str, float] = field(default_factory=dict)
 
@@ -128,9 +132,15 @@ class LogReader:
             return
         if last is not None and last.message.startswith(_GIVES_UP):
             self._explain(text)
-        if not text.startswith("Caused by"):
-            logged = last is not None and last.level == "ERROR" and self.last_error == _one_line(last.message)
-            self.last_error = f"{self.last_error}: {text}" if logged else text
+        if text.startswith("Caused by"):
+            self._innermost = text.removeprefix("Caused by: ")
+            return
+        if _WRAPPER.fullmatch(text) and self._innermost:  # the trace before it says more
+            text = self._innermost
+        if _NO_REGION in text:
+            text = "no AWS region is set: --region, regionName in the properties, or AWS_REGION"
+        logged = last is not None and last.level == "ERROR" and self.last_error == _one_line(last.message)
+        self.last_error = f"{self.last_error}: {text}" if logged else text
 
     def _explain(self, exception: str) -> None:
         """Why the daemon gives up a child, as far as an exception shows it."""
