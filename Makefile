@@ -34,8 +34,8 @@ ROOM ?=
 ORDER ?=
 SEED ?= $(shell date +%s)
 WORKERS ?= 6
-PYTEST = $(BIN)/python -m pytest --numprocesses=$(WORKERS) --dist=worksteal --durations=20 \
-	-p rerunfailures --reruns=2 --only-rerun='Python worker failed to connect back' \
+RERUNS := -p rerunfailures --reruns=2 --only-rerun='Python worker failed to connect back'
+PYTEST = $(BIN)/python -m pytest --numprocesses=$(WORKERS) --dist=worksteal --durations=20 $(RERUNS) \
 	$(if $(filter random,$(ORDER)),-p randomly --randomly-seed=$(SEED))
 
 test: $(if $(ROOM),,test-rust) test-python

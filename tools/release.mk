@@ -39,7 +39,7 @@ test-wheel-cases:
 test-wheels: test-wheel-native test-wheel-arm test-wheel-musl
 
 test-wheel-native: $(VENV)/.installed
-	BIN="$(abspath $(BIN))" $(BIN)/python tools/try_wheel.py native --numprocesses=$(WORKERS) --dist=worksteal \
+	BIN="$(abspath $(BIN))" $(BIN)/python tools/try_wheel.py native --numprocesses=$(WORKERS) --dist=worksteal $(RERUNS) \
 		$(if $(ROOM),$(addprefix tests/,$(ROOM)),tests)
 
 test-wheel-arm: $(VENV)/.installed

@@ -14,21 +14,22 @@ import re
 import subprocess
 from pathlib import Path
 
-import pefile
-import ziglang
 from elftools.elf.elffile import ELFFile
 from platforms import Platform
 
 ROOT = Path(__file__).resolve().parent.parent
-ZIG = Path(ziglang.__file__).parent / "lib"
 GLIBC = (2, 17)
 GNU_LIBRARIES = {"libc.so.6", "libm.so.6", "libpthread.so.0", "libdl.so.2", "librt.so.1", "libutil.so.1"} | {
     "libgcc_s.so.1",
     "ld-linux-x86-64.so.2",
     "ld-linux-aarch64.so.1",
 }
-# Of the C library that musllinux_1_2 means; zig has a newer one, with these.
-NEWER_THAN_MUSL_1_2 = {"qsort_r", "statx", "preadv2", "pwritev2", "_Fork"}
+# Of the C library that musllinux_1_2 means; zig has a newer one, with these: of 1.2.2 to 1.2.5.
+NEWER_THAN_MUSL_1_2 = {
+    *("_Fork", "gettid", "reallocarray", "tcgetwinsize", "tcsetwinsize"),
+    *("qsort_r", "pthread_getname_np"),
+    *("statx", "preadv2", "pwritev2"),
+}
 MACOS = "11.0"
 MACOS_LIBRARIES = {
     "/usr/lib/libSystem.B.dylib",
@@ -47,6 +48,13 @@ _OF_PYTHON = re.compile(r"_?Py[A-Z_]|_Py_")
 
 class SymbolError(Exception):
     """The extension would not load there. `str()` says what it asks for."""
+
+
+def _zig() -> Path:
+    """Its libraries for other systems."""
+    import ziglang
+
+    return Path(ziglang.__file__).parent / "lib"
 
 
 def _refuse(what: str, found: set[str]) -> None:
@@ -90,7 +98,7 @@ def check_musl(extension: bytes) -> str:
     asked = {
         each.name for each in symbols if each.entry.st_shndx == "SHN_UNDEF" and each.entry.st_info.bind == "STB_GLOBAL"
     }
-    listed = set(re.findall(r"^(\w+):$", (ZIG / "libc" / "musl" / "libc.S").read_text(), re.MULTILINE))
+    listed = set(re.findall(r"^(\w+):$", (_zig() / "libc" / "musl" / "libc.S").read_text(), re.MULTILINE))
     asked = {name for name in asked if name and not _OF_PYTHON.match(name)}
     _refuse("symbols that musl 1.2 does not have", asked - (listed - NEWER_THAN_MUSL_1_2))
     return f"{len(asked)} symbols of musl"
@@ -120,7 +128,7 @@ def check_macos(extension: Path) -> str:
     # A line has the symbol last, be it weak or not.
     asked = {line.split()[-1] for line in _llvm("nm", "--undefined-only", extension).splitlines() if line.strip()}
     listed = set()
-    stubs = [ZIG / "libc" / "darwin" / "libSystem.tbd", *(ROOT / "tools" / "macos_sdk").rglob("*.tbd")]
+    stubs = [_zig() / "libc" / "darwin" / "libSystem.tbd", *(ROOT / "tools" / "macos_sdk").rglob("*.tbd")]
     for stub in stubs:
         listed |= set(re.findall(r"[\w$]+", stub.read_text()))
     asked = {name for name in asked if not _OF_PYTHON.match(name.removeprefix("_"))}
@@ -134,6 +142,8 @@ def check_windows(extension: bytes) -> str:
     Raises:
         SymbolError: one that not every Windows 10 has.
     """
+    import pefile
+
     image = pefile.PE(data=extension)
     imports = {entry.dll.decode().lower(): len(entry.imports) for entry in image.DIRECTORY_ENTRY_IMPORT}
     others = {name for name in imports if name not in WINDOWS_LIBRARIES and not name.startswith(WINDOWS_SETS)}

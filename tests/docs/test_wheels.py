@@ -14,9 +14,12 @@ sys.path.insert(0, str(ROOT / "tools"))
 
 import check_wheel
 import try_wheel
+import wheel_symbols
+from fastkcl import _core
 from platforms import PLATFORMS, platform_of
 from wheel_contents import ContentsError, check_contents
 from wheel_form import record, settle
+from wheel_symbols import SymbolError
 
 NAME = "fastkcl-1.0-cp311-abi3-manylinux_2_17_x86_64.manylinux2014_x86_64.whl"
 EPOCH = 1_700_000_000
@@ -119,3 +122,18 @@ def test_a_wheel_of_another_platform_or_changed_afterwards_is_refused(tmp_path: 
         archive.writestr("fastkcl/more.py", b"")
     with pytest.raises(ContentsError, match="other files"):
         check_contents(wheel, PLATFORMS[0])
+
+
+def test_an_extension_that_asks_for_more_than_its_name_says_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The extension that is built here asks for this machine's C library."""
+    extension = Path(_core.__file__).read_bytes()
+    monkeypatch.setattr(wheel_symbols, "GLIBC", (99, 0))
+    assert wheel_symbols.check_glibc(extension).startswith("glibc 2.")
+    monkeypatch.setattr(wheel_symbols, "GLIBC", (2, 1))
+    with pytest.raises(SymbolError, match=r"it needs glibc 2\.\d+, and its name says 2\.1"):
+        wheel_symbols.check_glibc(extension)
+    monkeypatch.setattr(wheel_symbols, "GNU_LIBRARIES", set())
+    with pytest.raises(SymbolError, match=r"libraries that not every Linux has: .*libc\.so\.6"):
+        wheel_symbols.check_glibc(extension)
+    with pytest.raises(SymbolError, match=r"libraries besides musl: .*libc\.so\.6"):
+        wheel_symbols.check_musl(extension)

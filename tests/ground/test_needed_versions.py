@@ -18,6 +18,12 @@ def test_of_the_future(): raise AssertionError
 @pytest.mark.needs_pyspark("1.0")
 def test_of_the_past(): pass
 
+@pytest.mark.before_python("3.0")
+def test_of_what_has_no_wheel(): raise AssertionError
+
+@pytest.mark.before_python("99.0")
+def test_of_what_has_one(): pass
+
 def test_of_any(): pass
 """
 
@@ -35,5 +41,6 @@ def test_they_are_left_out_and_counted(tmp_path: Path) -> None:
         done = subprocess.run(
             command, capture_output=True, text=True, check=False, cwd=tmp_path, timeout=120, env=environment
         )
-        assert (done.returncode, "2 passed" in done.stdout) == (0, True), done.stdout
+        assert (done.returncode, "3 passed" in done.stdout) == (0, True), done.stdout
         assert "1 tests left out: they need PySpark 99.0" in done.stdout
+        assert "1 tests left out: Python 3.0 has no wheel of a package that they need" in done.stdout

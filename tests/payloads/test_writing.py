@@ -254,6 +254,7 @@ def test_what_aws_glue_schema_registry_writes(aws: LocalAws, monkeypatch: pytest
     assert opened(newest, [payload]) == good(CLICKS[1:])
 
 
+@pytest.mark.before_python("3.15")
 def test_what_confluents_serialiser_writes(tmp_path: Path) -> None:
     from confluent_kafka.schema_registry import SchemaRegistryClient
     from confluent_kafka.schema_registry.avro import AvroSerializer
@@ -273,6 +274,7 @@ message Click { string user = 1; int64 at = 2; }
 """
 
 
+@pytest.mark.before_python("3.15")
 @pytest.mark.parametrize(
     ("message", "row"),
     [("web.Outer", {"i": {"x": 7}}), ("web.Outer.In", {"x": 7}), ("web.Click", {"user": "u", "at": -7})],
@@ -293,6 +295,7 @@ def test_what_confluents_serialiser_of_protobuf_writes(tmp_path: Path, message: 
     assert opened(known, [payload]) == good([row])
 
 
+@pytest.mark.before_python("3.15")
 def test_what_confluents_serialiser_of_json_writes(tmp_path: Path) -> None:
     from confluent_kafka.schema_registry import SchemaRegistryClient
     from confluent_kafka.schema_registry.json_schema import JSONSerializer

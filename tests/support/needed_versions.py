@@ -1,13 +1,15 @@
 """A test that needs a newer PySpark than docs/versions.md promises says so: ``@pytest.mark.needs_pyspark("4.2")``.
 
 A file of such tests has the line ``pytestmark = pytest.mark.needs_pyspark("4.2")``, and older ones do not import it.
-`make test-oldest` leaves them out, and the summary counts them; everything else has to pass there. A pytest plugin,
-listed in conftest.
+`make test-oldest` leaves them out, and the summary counts them; everything else has to pass there. So it is with a test
+that needs a package of which there is no wheel for newer Pythons: ``@pytest.mark.before_python("3.15")``, and in
+pyproject.toml the same bound. A pytest plugin, listed in conftest.
 """
 
 from __future__ import annotations
 
 import re
+import sys
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -24,6 +26,7 @@ def _numbers(text: str) -> tuple[int, ...]:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "needs_pyspark(version): the oldest PySpark that has what the test is of")
+    config.addinivalue_line("markers", "before_python(version): a Python without a wheel of what the test needs")
     config.stash[_left_out] = {}
 
 
@@ -37,20 +40,23 @@ def pytest_ignore_collect(collection_path: Path) -> bool | None:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Deselect those whose version is not there."""
-    needing = {
-        item: newest
-        for item in items
-        if (newest := max((m.args[0] for m in item.iter_markers("needs_pyspark")), default=""))
-    }
-    if not needing:
-        return
-    here = _numbers(version("pyspark"))
-    gone = {item: needed for item, needed in needing.items() if _numbers(needed) > here}
-    if gone:
-        config.hook.pytest_deselected(items=list(gone))
-        items[:] = [item for item in items if item not in gone]
-    for needed in gone.values():
-        config.stash[_left_out][needed] = config.stash[_left_out].get(needed, 0) + 1
+    reasons = {item: reason for item in items if (reason := _reason(item))}
+    if reasons:
+        config.hook.pytest_deselected(items=list(reasons))
+        items[:] = [item for item in items if item not in reasons]
+    for reason in reasons.values():
+        config.stash[_left_out][reason] = config.stash[_left_out].get(reason, 0) + 1
+
+
+def _reason(item: pytest.Item) -> str:
+    """Why a test is left out; empty if it is not."""
+    newest = max((mark.args[0] for mark in item.iter_markers("needs_pyspark")), default="")
+    if newest and _numbers(newest) > _numbers(there := version("pyspark")):
+        return f"they need PySpark {newest}, and {there} is here"
+    first = min((mark.args[0] for mark in item.iter_markers("before_python")), default="")
+    if first and sys.version_info >= _numbers(first):
+        return f"Python {first} has no wheel of a package that they need"
+    return ""
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
@@ -67,7 +73,5 @@ def pytest_testnodedown(node: Any) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    for needed, count in sorted(config.stash[_left_out].items()):
-        terminalreporter.write_line(
-            f"{count} tests left out: they need PySpark {needed}, and {version('pyspark')} is here"
-        )
+    for reason, count in sorted(config.stash[_left_out].items()):
+        terminalreporter.write_line(f"{count} tests left out: {reason}")
