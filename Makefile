@@ -151,7 +151,7 @@ bench-quick: $(VENV)/.built
 
 # The documentation's site, in target/site; `make docs-serve` shows it at http://127.0.0.1:8000.
 docs: $(VENV)/.built
-	RUSTDOCFLAGS="-D warnings" cargo doc --locked --quiet --no-deps --package fastkcl-codec
+	RUSTDOCFLAGS="-D warnings" cargo doc --locked --quiet --no-deps --package fastkcl-codec --features avro,protobuf
 	$(BIN)/python tools/site_pages.py target/site-pages
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
 	@echo "target/site/index.html"

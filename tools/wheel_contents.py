@@ -45,9 +45,12 @@ def check_contents(wheel: Path, platform: Platform) -> str:
         folder = next(name for name in names if name.endswith(".dist-info/WHEEL")).removesuffix("WHEEL")
         if f"Tag: {ABI}-{platform.tag}\n" not in archive.read(f"{folder}WHEEL").decode():
             raise ContentsError(f"its WHEEL does not say {ABI}-{platform.tag}")
-        for name in ("licenses/LICENSE", "licenses/LICENSE-THIRD-PARTY.txt"):
-            if folder + name not in names:
-                raise ContentsError(f"it has no {name}")
+        wanted = ["LICENSE", "LICENSE-THIRD-PARTY.txt", "LICENSE-ZIG.txt"]
+        wanted += ["LICENSE-MINGW-W64.txt"] if "windows" in platform.target else []
+        metadata = archive.read(f"{folder}METADATA").decode().partition("\n\n")[0].splitlines()
+        for name in wanted:
+            if f"{folder}licenses/{name}" not in names or f"License-File: {name}" not in metadata:
+                raise ContentsError(f"it has no licenses/{name}, or its METADATA does not name it")
         _check_record(archive, f"{folder}RECORD")
         crates = _crates(archive, folder)
     return f"{wheel.stat().st_size / 1e6:.2f} MB, {crates} crates"

@@ -15,6 +15,7 @@ import json
 import re
 import uuid
 import zipfile
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from unittest.mock import patch
@@ -65,13 +66,14 @@ class Packer:
         return compress(bytes(self._content), numiterations=1)[2:-4]
 
 
-def settle(wheel: Path, root: Path, epoch: int) -> None:
+def settle(wheel: Path, root: Path, epoch: int, licences: Mapping[str, bytes] | None = None) -> None:
     """Write the wheel again, so that its bytes depend on the sources and the tools alone.
 
     Args:
         wheel: its file.
         root: the folder of the sources.
         epoch: the commit's time, in seconds since 1970.
+        licences: more of them, by the names of their files: of what the linker has added.
     """
     modes = {}
     files = {}
@@ -82,6 +84,12 @@ def settle(wheel: Path, root: Path, epoch: int) -> None:
                 modes[each.filename] = 0o100755 if (each.external_attr >> 16) & 0o111 else 0o100644
     name = next(path for path in files if path.endswith(".dist-info/RECORD"))
     del files[name]
+    folder = name.removesuffix("RECORD")
+    for licence, content in sorted((licences or {}).items()):
+        path = f"{folder}licenses/{licence}"
+        files[path], modes[path] = content, 0o100644
+        headers, _, text = files[f"{folder}METADATA"].decode().partition("\n\n")
+        files[f"{folder}METADATA"] = f"{headers}\nLicense-File: {licence}\n\n{text}".encode()
     for path, content in files.items():
         if path.endswith(".cyclonedx.json"):
             files[path] = list_of_contents(content.decode(), root, epoch).encode()

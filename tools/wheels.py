@@ -137,6 +137,17 @@ def environment(platform: Platform) -> dict[str, str]:
     return result
 
 
+def licences_of_zig(platform: Platform) -> dict[str, bytes]:
+    """Those of what zig links into an extension: its own run-time library, and mingw-w64's for Windows."""
+    import ziglang
+
+    zig = Path(ziglang.__file__).parent
+    texts = {"LICENSE-ZIG.txt": (zig / "LICENSE").read_bytes()}
+    if "windows" in platform.target:
+        texts["LICENSE-MINGW-W64.txt"] = (zig / "lib" / "libc" / "mingw" / "COPYING").read_bytes()
+    return texts
+
+
 def build(platform: Platform) -> None:
     """Build one wheel into dist/.
 
@@ -162,7 +173,7 @@ def build(platform: Platform) -> None:
     chosen = environment(platform)
     subprocess.run(command, cwd=ROOT, env=chosen, check=True)
     (wheel,) = (each for each in (ROOT / "dist").glob("*.whl") if platform_of(each.name) == platform)
-    settle(wheel, ROOT, int(chosen["SOURCE_DATE_EPOCH"]))
+    settle(wheel, ROOT, int(chosen["SOURCE_DATE_EPOCH"]), licences_of_zig(platform))
     print(f"{wheel.name}: {wheel.stat().st_size / 1e6:.2f} MB", flush=True)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import zipfile
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,7 @@ from wheel_symbols import SymbolError
 NAME = "fastkcl-1.0-cp311-abi3-manylinux_2_17_x86_64.manylinux2014_x86_64.whl"
 EPOCH = 1_700_000_000
 INFO = "fastkcl-1.0.dist-info/"
+ZIG = {"LICENSE-ZIG.txt": b"MIT"}
 
 
 def sbom(root: str, *, serial: str = "urn:uuid:1", time: str = "2026-01-01T00:00:00.1Z") -> str:
@@ -39,6 +41,7 @@ def make(folder: Path, *, root: str = "/here", without: str = "", times: int = 2
         f"{INFO}WHEEL": b"Wheel-Version: 1.0\nTag: cp311-abi3-manylinux_2_17_x86_64\n",
         f"{INFO}licenses/LICENSE": b"ours",
         f"{INFO}licenses/LICENSE-THIRD-PARTY.txt": b"theirs",
+        f"{INFO}METADATA": b"License-File: LICENSE\nLicense-File: LICENSE-THIRD-PARTY.txt\n\nREADME",
         f"{INFO}sboms/fastkcl-python.cyclonedx.json": sbom(root, **options).encode(),
         "fastkcl/_core.abi3.so": b"ELF",
         "fastkcl/__init__.py": b"",
@@ -84,8 +87,8 @@ def test_place_and_time_of_a_build_leave_no_trace(tmp_path: Path) -> None:
     one = make(tmp_path / "a", root="/here", serial="urn:uuid:1", times=2020)
     other = make(tmp_path / "b", root="/some/where", serial="urn:uuid:2", time="2027-01-01T00:00:00Z", times=2021)
     assert one.read_bytes() != other.read_bytes()
-    settle(one, Path("/here"), EPOCH)
-    settle(other, Path("/some/where"), EPOCH)
+    settle(one, Path("/here"), EPOCH, ZIG)
+    settle(other, Path("/some/where"), EPOCH, ZIG)
     assert one.read_bytes() == other.read_bytes()
     assert check_contents(one, PLATFORMS[0]) == "0.00 MB, 1 crates"
     with zipfile.ZipFile(one) as archive:
@@ -100,16 +103,32 @@ def test_place_and_time_of_a_build_leave_no_trace(tmp_path: Path) -> None:
     [
         ("licenses/LICENSE", "it has no licenses/LICENSE"),
         ("licenses/LICENSE-THIRD-PARTY.txt", "it has no licenses/LICENSE-THIRD-PARTY.txt"),
+        ("licenses/LICENSE-ZIG.txt", "it has no licenses/LICENSE-ZIG.txt"),
         ("sboms/fastkcl-python.cyclonedx.json", "its lists of crates are"),
     ],
 )
 def test_a_wheel_that_lacks_something_is_refused(tmp_path: Path, without: str, said: str) -> None:
+    wheel = make(tmp_path, without=without)
+    if "ZIG" not in without:
+        settle(wheel, Path("/here"), EPOCH, ZIG)
     with pytest.raises(ContentsError, match=said):
-        check_contents(make(tmp_path, without=without), PLATFORMS[0])
+        check_contents(wheel, PLATFORMS[0])
+
+
+def test_a_wheel_for_windows_has_the_licence_of_its_runtime(tmp_path: Path) -> None:
+    wheel = make(tmp_path)
+    settle(wheel, Path("/here"), EPOCH, ZIG)
+    platform = replace(PLATFORMS[-1], tag=PLATFORMS[0].tag)
+    with pytest.raises(ContentsError, match=r"it has no licenses/LICENSE-MINGW-W64\.txt"):
+        check_contents(wheel, platform)
+    wheel = make(tmp_path / "again")
+    settle(wheel, Path("/here"), EPOCH, {**ZIG, "LICENSE-MINGW-W64.txt": b"ZPL"})
+    assert check_contents(wheel, platform) == "0.00 MB, 1 crates"
 
 
 def test_a_wheel_of_another_platform_or_changed_afterwards_is_refused(tmp_path: Path) -> None:
     wheel = make(tmp_path)
+    settle(wheel, Path("/here"), EPOCH, ZIG)
     with pytest.raises(ContentsError, match="does not say cp311-abi3-win_amd64"):
         check_contents(wheel, PLATFORMS[-1])
     changed = tmp_path / f"changed-{NAME}"

@@ -1,5 +1,6 @@
 """`Reader`: every kind of descriptor, the end of input, deadlines, signals, idleness, misuse."""
 
+import concurrent.futures
 import errno
 import fcntl
 import os
@@ -414,6 +415,40 @@ def test_two_threads_at_the_same_time(pipe, in_thread):
     reader.set_deadline(5)
     assert reader.bytes_read == 0
     pipe.write(LEASE_LOST)
+
+
+def test_many_threads_at_one_reader(pipe):
+    """Each message comes once, to one of them; who comes while another one reads is refused, and nothing is spoilt."""
+    reader, count = _core.Reader(pipe.fd), 400
+    got: list[object] = []
+    refused = []
+
+    def work() -> None:
+        while True:
+            try:
+                message = reader.read()
+            except RuntimeError as error:
+                refused.append(str(error))
+                time.sleep(0.001)
+                continue
+            if message is None:
+                return
+            got.append(message)
+            assert reader.bytes_read > 0
+
+    with concurrent.futures.ThreadPoolExecutor(8) as pool:
+        done = [pool.submit(work) for _ in range(8)]
+        for n in range(count):
+            line = codec_helpers.batch_line(20, 30, seed=n) if n % 2 else LEASE_LOST
+            pipe.write(line)
+        pipe.close(pipe.writing)
+        for future in done:
+            future.result(PATIENCE)
+    assert len(got) == count
+    batches = [message for message in got if isinstance(message, _core.ProcessRecords)]
+    assert len(batches) == count // 2
+    assert all(len(message.batch) == 20 for message in batches)
+    assert set(refused) == {"Reader used by two threads at the same time, or by a signal handler during a call"}
 
 
 def test_read_inside_a_signal_handler(pipe, wakeup):

@@ -425,9 +425,10 @@ def test_the_log_is_cleaned_up(place: DeltaPlace) -> None:
     assert place.numbers() == list(range(1, 11))
 
 
+@pytest.mark.parametrize("hint", ["a hint", "no hint"])
 @pytest.mark.parametrize("kept", [0, 1], ids=["all of it", "up to the sleeper's next version"])
 def test_a_commit_into_a_log_that_is_cleaned_up_meanwhile(
-    place: DeltaPlace, monkeypatch: pytest.MonkeyPatch, kept: int
+    place: DeltaPlace, monkeypatch: pytest.MonkeyPatch, kept: int, hint: str
 ) -> None:
     table, sleeper = written(place, (1, 3)), written(place, (1, 3))
 
@@ -438,6 +439,8 @@ def test_a_commit_into_a_log_that_is_cleaned_up_meanwhile(
         entries = place.entries()
         for name in entries[: len(entries) - kept]:
             place.store.remove(f"_delta_log/{name}")
+        if hint == "no hint":
+            place.store.remove(f"_delta_log/{LAST_CHECKPOINT}")
 
     between(sleeper, monkeypatch, clean_up)
     assert sleeper.append(arrived(range(4, 12)), as_they_are) == Position("11", 0)
@@ -486,6 +489,48 @@ def test_a_checkpoint_right_after_a_commit_after_a_clean_up(place: DeltaPlace, m
         assert table.append(arrived([4, 5]), as_they_are) == Position("5", 0)
     assert place.entries() == [f"{version:020d}.json" for version in (3, 4)]
     assert place.table().open(SHARD) == Position("5", 0)
+
+
+@pytest.mark.parametrize("kept", range(3))
+def test_a_commit_without_files_into_a_log_that_is_cleaned_up(
+    place: DeltaPlace, monkeypatch: pytest.MonkeyPatch, kept: int
+) -> None:
+    """A transformation has left nothing of the records."""
+    table, sleeper = written(place, (1, 3)), written(place, (1, 3))
+
+    def clean_up() -> None:
+        table.append(arrived(range(4, 7)), as_they_are)
+        table.append(arrived(range(7, 9)), as_they_are)
+        place.handle().create_checkpoint()
+        for version in {0: range(3), 1: (0, 2), 2: (2,)}[kept]:
+            place.store.remove(entry_key(version))
+
+    between(sleeper, monkeypatch, clean_up)
+    assert sleeper.append(arrived(range(4, 7)), lambda rows: rows.table().slice(0, 0)) == Position("8", 0)
+    assert place.numbers() == list(range(1, 9))
+    assert entry_key(2).rpartition("/")[2] not in place.entries()
+    assert place.table().open(SHARD) == Position("8", 0)
+
+
+def test_a_file_that_is_rewritten_right_after_its_commit(place: DeltaPlace, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The checkpoint has not the file, but what OPTIMIZE has made of it: the entry stays."""
+    table = written(place, (1, 2), (3, 4))
+    create, left = type(table._head._store).create, [None]
+
+    def optimized(store: Any, key: str, body: bytes) -> bool:
+        done = create(store, key, body)
+        if left and key.startswith("_delta_log"):
+            left.pop()
+            place.handle().optimize.compact()
+            place.handle().create_checkpoint()
+        return done
+
+    with monkeypatch.context() as patch:
+        patch.setattr(type(table._head._store), "create", optimized)
+        assert table.append(arrived([5, 6]), as_they_are) == Position("6", 0)
+    assert entry_key(3).rpartition("/")[2] in place.entries()
+    assert place.table().open(SHARD) == Position("6", 0)
+    assert place.numbers() == list(range(1, 7))
 
 
 # ---- columns ----------------------------------------------------------------------------------------------------

@@ -12,15 +12,25 @@ import time
 import uuid
 from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeAlias
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 from fastkcl import Position
 from fastkcl._core import __version__
-from fastkcl.tables.base import RECOVERY, Shard, SinkError
+from fastkcl.tables.base import RECOVERY, Shard, SinkError, parse_json
 from fastkcl.tables.delta.rules import primitives
 from fastkcl.tables.folders import position_text
 
-__all__ = ["Json", "about", "application_id", "beginning", "information", "lines", "position_by", "transactions"]
+__all__ = [
+    "Json",
+    "about",
+    "application_id",
+    "beginning",
+    "information",
+    "lines",
+    "position_by",
+    "removed",
+    "transactions",
+]
 
 Json: TypeAlias = Any
 
@@ -77,6 +87,19 @@ def transactions(shard: Shard, position: Position) -> list[Json]:
 def lines(actions: Sequence[Json]) -> bytes:
     """Actions as an entry of the log has them."""
     return b"".join(json.dumps(action).encode() + b"\n" for action in actions)
+
+
+def removed(text: bytes) -> set[str]:
+    """The files that an entry removes.
+
+    Raises:
+        ValueError: it is damaged.
+    """
+    try:
+        actions = [parse_json(line) for line in text.splitlines() if b'"remove"' in line]
+        return {unquote(str(action["remove"]["path"])) for action in actions if "remove" in action}
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError(repr(error)) from error
 
 
 def about(shard: Shard, after: Position | None, upto: Position, rows: int, files: int | None = None) -> Json:
