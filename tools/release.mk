@@ -61,13 +61,13 @@ test-reproducible: $(WHEEL_TOOLS)
 	for wheel in target/again/dist/*.whl; do cmp "$$wheel" "dist/$${wheel##*/}"; done
 
 # A CPython without a GIL has no stable ABI before 3.15: its wheel is of its own, built here and tried by many threads.
-# PYTHON names it, e.g. python3.14t; tools/build_python.sh builds one. The file that is left out reads by DuckDB, of which there is
+# PYTHON names it, e.g. python3.14t; tools/build_python.sh builds one. The file that is left out reads by DuckDB and polars, of which there is
 # no package; the test, what a child gives back to the system: this Python's own allocator keeps small objects' pages for longer.
 test-free-threaded:
 	$(PYTHON) -c 'import sys, sysconfig; sys.exit(None if sysconfig.get_config_var("Py_GIL_DISABLED") else "PYTHON is no free-threaded CPython; name one, e.g. make test-free-threaded PYTHON=python3.14t")'
 	$(PYTHON) -m venv .venv-free-threaded
 	.venv-free-threaded/bin/python -m pip install --quiet --disable-pip-version-check pytest pytest-timeout psutil hypothesis typing_extensions pyarrow \
-		fastavro protobuf pysimdjson nanoarrow arro3-core polars mypy . ./tests/plugin
+		fastavro protobuf pysimdjson nanoarrow arro3-core mypy . ./tests/plugin
 	PYTHON_GIL=0 .venv-free-threaded/bin/python -m pytest --ignore=tests/codec/test_arrow_zero_copy.py \
 		--deselect=tests/kclpy/test_memory.py::test_idle_child_is_as_small_as_the_originals tests/codec tests/kcl tests/stdio/test_reader.py tests/kclpy/test_memory.py
 
