@@ -148,7 +148,8 @@ def test_requests_a_commit(place: DeltaPlace, monkeypatch: pytest.MonkeyPatch) -
     for number in range(6, 9):
         calls.clear()
         table.append(arrived([number]), as_they_are)
-        assert calls == ["create", "read", "read", "create", "read"]
+        # On a disk also whether the head's entry is there yet.
+        assert calls == ["create", "read", "read", "create", "read", *(["read"] if place.storage is None else [])]
 
 
 def test_requests_a_commit_at_version_90(aws: LocalAws) -> None:
@@ -425,10 +426,9 @@ def test_the_log_is_cleaned_up(place: DeltaPlace) -> None:
     assert place.numbers() == list(range(1, 11))
 
 
-@pytest.mark.parametrize("hint", ["a hint", "no hint"])
 @pytest.mark.parametrize("kept", [0, 1], ids=["all of it", "up to the sleeper's next version"])
 def test_a_commit_into_a_log_that_is_cleaned_up_meanwhile(
-    place: DeltaPlace, monkeypatch: pytest.MonkeyPatch, kept: int, hint: str
+    place: DeltaPlace, monkeypatch: pytest.MonkeyPatch, kept: int
 ) -> None:
     table, sleeper = written(place, (1, 3)), written(place, (1, 3))
 
@@ -439,7 +439,7 @@ def test_a_commit_into_a_log_that_is_cleaned_up_meanwhile(
         entries = place.entries()
         for name in entries[: len(entries) - kept]:
             place.store.remove(f"_delta_log/{name}")
-        if hint == "no hint":
+        if place.storage is None and kept == 0:  # on a disk not even the file that names the checkpoint is needed
             place.store.remove(f"_delta_log/{LAST_CHECKPOINT}")
 
     between(sleeper, monkeypatch, clean_up)

@@ -142,9 +142,9 @@ class DeltaHead:
             logger().info("%s: its answer was lost; the entry is there", self._name(version))
             self._store.settle(entry_key(version))
         named = version_named(self._store.read(_LAST, _SMALL))
-        # The file may be gone, or older than the newest checkpoint; on an object store the second look costs a request.
-        is_sure = named >= 0 and not isinstance(self._store, PosixStore)
-        if named < version and (is_sure or self._entry(before.version) is not None):
+        # The file may be gone, or older than the newest checkpoint; on an object store a second look costs a request.
+        is_enough = not isinstance(self._store, PosixStore)
+        if named < version and (is_enough or self._entry(before.version) is not None):
             self._snapshot = self._moved(before, text)
             return True
         if self._is_passed(version, actions, counts):
