@@ -266,6 +266,13 @@ def test_an_exception_that_only_wraps_another_one(cause: str, said: str) -> None
         "Usage: amazon-kinesis-client MultiLangDaemon [options]",
     )
     assert reader.last_error == said
+    for each in (
+        "java.lang.reflect.InvocationTargetException",
+        "Caused by: a.BError: other",
+        "Caused by: a.CError: last",
+    ):
+        reader.feed(each)
+    assert reader.last_error == "a.CError: last"
 
 
 def test_what_has_no_head_of_ours() -> None:

@@ -71,6 +71,7 @@ class LogReader:
     _copies: Counter[str] = field(default_factory=Counter)
     _last: LogLine | None = None
     _innermost: str = ""
+    _is_wrapped: bool = False
     _draining: list[str] = field(default_factory=list)
     _logged: dict[str, float] = field(default_factory=dict)
 
@@ -133,10 +134,14 @@ class LogReader:
         if last is not None and last.message.startswith(_GIVES_UP):
             self._explain(text)
         if text.startswith("Caused by"):
-            self._innermost = text.removeprefix("Caused by: ")
-            return
-        if _WRAPPER.fullmatch(text) and self._innermost:  # the trace before it says more
-            text = self._innermost
+            self._innermost = text = text.removeprefix("Caused by: ")
+            if not self._is_wrapped:
+                return
+        elif _WRAPPER.fullmatch(text):
+            self._is_wrapped = True
+            text = self._innermost or text  # of the trace before it; its own one follows
+        else:
+            self._is_wrapped = False
         if _NO_REGION in text:
             text = "no AWS region is set: --region, regionName in the properties, or AWS_REGION"
         logged = last is not None and last.level == "ERROR" and self.last_error == _one_line(last.message)
