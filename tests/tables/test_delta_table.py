@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import shutil
 import threading
+import time
 from collections.abc import Callable
 from contextlib import nullcontext
 from datetime import date
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import deltalake
@@ -21,6 +23,7 @@ from fastkcl.local_aws import LocalAws
 from fastkcl.spark.sinks import DeltaSink
 from fastkcl.tables import DeltaTable, ParquetTable, S3Storage, Shard, SinkError, WriteCancelledError
 from fastkcl.tables.delta import checkpoint as checkpoint_module
+from fastkcl.tables.delta import head as head_module
 from fastkcl.tables.delta import table as module
 from fastkcl.tables.delta.actions import information, lines, transactions
 from fastkcl.tables.delta.log import LAST_CHECKPOINT, entry_key
@@ -495,7 +498,7 @@ def test_a_checkpoint_right_after_a_commit_after_a_clean_up(place: DeltaPlace, m
 def test_a_commit_without_files_into_a_log_that_is_cleaned_up(
     place: DeltaPlace, monkeypatch: pytest.MonkeyPatch, kept: int
 ) -> None:
-    """A transformation has left nothing of the records."""
+    """A transformation has left nothing of the records; a clean-up has taken a day at least."""
     table, sleeper = written(place, (1, 3)), written(place, (1, 3))
 
     def clean_up() -> None:
@@ -505,11 +508,37 @@ def test_a_commit_without_files_into_a_log_that_is_cleaned_up(
         for version in {0: range(3), 1: (0, 2), 2: (2,)}[kept]:
             place.store.remove(entry_key(version))
 
+        monkeypatch.setattr(head_module, "time", SimpleNamespace(time=lambda: time.time() + 86400))
+
     between(sleeper, monkeypatch, clean_up)
     assert sleeper.append(arrived(range(4, 7)), lambda rows: rows.table().slice(0, 0)) == Position("8", 0)
     assert place.numbers() == list(range(1, 9))
     assert entry_key(2).rpartition("/")[2] not in place.entries()
     assert place.table().open(SHARD) == Position("8", 0)
+
+
+@pytest.mark.parametrize("has_files", [False, True])
+def test_a_checkpoint_by_others_right_after_a_commit(
+    place: DeltaPlace, monkeypatch: pytest.MonkeyPatch, *, has_files: bool
+) -> None:
+    """The entry is one of the log, also if it has no files."""
+    table, other = written(place, (1, 2)), written(place, (1, 2), shard=OTHER)
+    create, left = type(table._head._store).create, [None]
+
+    def followed(store: Any, key: str, body: bytes) -> bool:
+        done = create(store, key, body)
+        if left and key.startswith("_delta_log"):
+            left.pop()
+            other.append(arrived([3]), as_they_are)
+            place.handle().create_checkpoint()
+        return done
+
+    with monkeypatch.context() as patch:
+        patch.setattr(type(table._head._store), "create", followed)
+        transform = as_they_are if has_files else lambda rows: rows.table().slice(0, 0)
+        assert table.append(arrived([3, 4]), transform) == Position("4", 0)
+    assert entry_key(3).rpartition("/")[2] in place.entries()
+    assert place.table().open(SHARD) == Position("4", 0)
 
 
 def test_a_file_that_is_rewritten_right_after_its_commit(place: DeltaPlace, monkeypatch: pytest.MonkeyPatch) -> None:

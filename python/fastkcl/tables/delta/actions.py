@@ -30,6 +30,7 @@ __all__ = [
     "position_by",
     "removed",
     "transactions",
+    "written_at",
 ]
 
 Json: TypeAlias = Any
@@ -100,6 +101,20 @@ def removed(text: bytes) -> set[str]:
         return {unquote(str(action["remove"]["path"])) for action in actions if "remove" in action}
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(repr(error)) from error
+
+
+def written_at(text: bytes) -> float | None:
+    """When an entry was written, in seconds since 1970, as it says itself; None if it does not.
+
+    Raises:
+        ValueError: it is damaged.
+    """
+    try:
+        found = [parse_json(line)["commitInfo"] for line in text.splitlines() if line.startswith(b'{"commitInfo"')]
+        times = [each["timestamp"] for each in found if type(each.get("timestamp")) is int]
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError(repr(error)) from error
+    return times[0] / 1000 if times else None
 
 
 def about(shard: Shard, after: Position | None, upto: Position, rows: int, files: int | None = None) -> Json:

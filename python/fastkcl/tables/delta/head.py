@@ -14,13 +14,14 @@ Rules: entries and checkpoints are read from the storage itself, on POSIX and on
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote
 
 from fastkcl.stdio.log import logger
 from fastkcl.tables.base import RECOVERY, Shard, SinkError
-from fastkcl.tables.delta.actions import Json, lines, position_by, removed
+from fastkcl.tables.delta.actions import Json, lines, position_by, removed, written_at
 from fastkcl.tables.delta.checkpoint_comparison import Contradiction, contradiction
 from fastkcl.tables.delta.checkpoint_content import Content, DamageError, content
 from fastkcl.tables.delta.checkpoint_damage import set_damage_aside
@@ -51,6 +52,7 @@ __all__ = ["DeltaHead"]
 
 _LAST: Final = f"{LOG}/{LAST_CHECKPOINT}"
 _SMALL: Final = 64 << 20  # bytes
+_CLOCKS: Final = 60.0  # seconds that two hosts' clocks may differ by
 _LOOKS: Final = 5  # at a log that is cleaned up meanwhile
 
 
@@ -165,9 +167,12 @@ class DeltaHead:
             return False
         missing = {unquote(action["add"]["path"]) for action in actions if "add" in action}
         try:
-            # One without files does nothing that the checkpoint lacks.
-            if not counts(Snapshot(newest, b"", *content(self._store, files))) or not missing:
+            if not counts(Snapshot(newest, b"", *content(self._store, files))):
                 return True
+            if not missing:  # it does nothing that the checkpoint lacks: is the next one older?
+                following = written_at(self._entry(version + 1) or b"")
+                is_older = following is not None and following < time.time() - _CLOCKS
+                return is_older or self._entry(version - 1) is None
             counted_without(self._store, files, missing)
             for later in range(version + 1, newest + 1) if missing else ():
                 missing -= removed(self._entry(later) or b"")  # by OPTIMIZE, meanwhile
