@@ -517,6 +517,36 @@ def test_a_commit_without_files_into_a_log_that_is_cleaned_up(
     assert place.table().open(SHARD) == Position("8", 0)
 
 
+@pytest.mark.parametrize("is_open", [False, True])
+def test_a_clean_up_between_the_reading_of_an_entry_and_its_sync(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_open: bool
+) -> None:
+    place = delta_posix(tmp_path)
+    table, other = written(place, (1, 2)), written(place, (1, 2), shard=OTHER)
+    settle, left = type(place.store).settle, [None]
+
+    def cleaned_up(store: Any, key: str, *others: str) -> None:
+        if left:
+            left.pop()
+            other.append(arrived([5]), as_they_are)
+            place.handle().create_checkpoint()
+            for name in place.entries()[:-1]:
+                place.store.remove(f"_delta_log/{name}")
+        settle(store, key, *others)
+
+    other.append(arrived([3, 4]), as_they_are)
+    if not is_open:
+        table = place.table()
+    with monkeypatch.context() as patch:
+        patch.setattr(type(place.store), "settle", cleaned_up)
+        if not is_open:
+            assert table.open(SHARD) == Position("2", 0)
+        assert table.append(arrived([3, 4]), as_they_are) == Position("4", 0)
+    assert not left
+    assert place.table().open(OTHER) == Position("5", 0)
+    assert place.numbers() == [1, 1, 2, 2, 3, 3, 4, 4, 5]
+
+
 @pytest.mark.parametrize("has_files", [False, True])
 def test_a_checkpoint_by_others_right_after_a_commit(
     place: DeltaPlace, monkeypatch: pytest.MonkeyPatch, *, has_files: bool

@@ -115,8 +115,11 @@ class DeltaHead:
         while (text := self._entry(snapshot.version + 1)) is not None:
             snapshot = self._moved(snapshot, text)
             new.append(entry_key(snapshot.version))
-        if new:
-            self._store.settle(*new)
+        try:
+            if new:
+                self._store.settle(*new)
+        except FileNotFoundError:
+            return self.open()  # as above
         self._compare(snapshot)
         self._snapshot = snapshot
         return snapshot
@@ -255,7 +258,10 @@ class DeltaHead:
         settled = [f"{LOG}/{name}" for name in files] + [entry_key(version) for version in there]
         if files and LAST_CHECKPOINT in names:
             settled.append(_LAST)
-        self._store.settle(*settled)
+        try:
+            self._store.settle(*settled)
+        except FileNotFoundError:
+            return NOTHING
         return snapshot
 
     def _is_open_to_readers(self, snapshot: Snapshot | None) -> bool:
