@@ -232,13 +232,12 @@ def test_children_of_a_daemon_share_it_and_outlive_it(tmp_path: Path, runtime: P
             os.kill(jvm_of(killed[0]), signal.SIGKILL)
 
     noise: list[bytes] = []
+    (tmp_path / "opened").mkdir()
+    environment = {"TABLE_PATH": str(tmp_path / "table"), "OPENED": str(tmp_path / "opened"), "CHILDREN": "2"}
     report = replay(
         [sys.executable, str(PROGRAMS / "shared_child.py")],
         generate("tiny", shards=2, records=1000, batch_records=100),
-        ReplayOptions(
-            environment={"TABLE_PATH": str(tmp_path / "table"), "FASTKCL_SPARK": "", "SPARK_REMOTE": ""},
-            on_stderr=listen,
-        ),
+        ReplayOptions(environment={**environment, "FASTKCL_SPARK": "", "SPARK_REMOTE": ""}, on_stderr=listen),
     )
     assert report.ok, ([shard.problems for shard in report.shards], noise)
     assert [shard.exit_codes for shard in report.shards] == [[0], [0]]  # nobody had to start again
