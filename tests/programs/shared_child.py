@@ -1,7 +1,7 @@
 """A child for the tests: a ParquetSink, by a Spark of which nothing is said. Tells the server's process. Not a test.
 
-It writes when as many children as OPENED says have opened the server: a server that dies while a child opens it ends
-the child, and a daemon starts it again.
+It writes when all CHILDREN have opened the server, which they note in the folder OPENED: a server that dies while a
+child initializes ends the child.
 """
 
 import os
