@@ -159,8 +159,8 @@ def test_nobody_waits_for_what_is_not_wanted_any_more(monkeypatch: pytest.Monkey
 @pytest.mark.parametrize(
     "parameters",
     [
-        "/;grpc_keepalive_time_ms=secret",
-        "/;grpc_keepalive_timeout_ms=secret",
+        pytest.param("/;grpc_keepalive_time_ms=secret", marks=pytest.mark.needs_pyspark("4.3")),
+        pytest.param("/;grpc_keepalive_timeout_ms=secret", marks=pytest.mark.needs_pyspark("4.3")),
         "/;user_id=u;session_id=secret",
         "/;token=secret;session_id=1",
     ],
