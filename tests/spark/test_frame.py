@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from fastkcl.spark.frame import data_frame
+from fastkcl.spark.frame import data_frame, trimmed
 from fastkcl.spark.schema import SCHEMA
 from pyspark.sql.types import (
     ArrayType,
@@ -104,3 +104,22 @@ def test_rows_go_to_connect_in_groups(connect_mode: None, session: Any, way: str
     table = records(3000, 2000)
     assert data_frame(Watched(), table, SCHEMA).count() == 5000
     assert made[0].num_rows < 20 if way == "connect" else made[0] is table
+
+
+@pytest.mark.parametrize("version", [None, "17.0.0", "20.0.0"])
+def test_a_piece_is_sent_without_the_rest_of_its_batch(version: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the extension cuts one: its first value does not begin where the data do."""
+    whole = pa.RecordBatch.from_pydict({"data": [bytes([number]) * 1000 for number in range(100)]})
+    _, offsets, data = whole.column(0).buffers()
+    cut = pa.Array.from_buffers(pa.binary(), 20, [None, offsets.slice(80 * 4), data])
+    table = pa.Table.from_arrays([cut], ["data"])
+    if version is not None:
+        monkeypatch.setattr(pa, "__version__", version)
+    sent = trimmed(table)
+    assert sent.equals(pa.Table.from_batches([whole.slice(80)]))
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, sent.schema) as writer:
+        writer.write_table(sent)
+    assert len(sink.getvalue()) < 21_000
+    if version is not None:
+        assert sent.get_total_buffer_size() < 21_000

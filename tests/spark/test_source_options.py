@@ -145,9 +145,7 @@ def test_what_is_ignored_is_said(name: str, caplog: pytest.LogCaptureFixture) ->
     ]
 
 
-@pytest.mark.parametrize(
-    "reader", ["reader", pytest.param("streamReader", marks=pytest.mark.needs_pyspark("4.2"))]
-)
+@pytest.mark.parametrize("reader", ["reader", pytest.param("streamReader", marks=pytest.mark.needs_pyspark("4.2"))])
 def test_what_is_ignored_stands_in_the_log_of_a_process_that_has_set_none(reader: str) -> None:
     program = (
         "from pyspark_fastkcl_kinesis import DefaultSource\n"

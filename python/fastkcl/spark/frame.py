@@ -21,10 +21,12 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-__all__ = ["data_frame"]
+__all__ = ["data_frame", "trimmed"]
 
 _GROUP_BYTES: Final = 256 * 1024
 """Of the Arrow columns, on average. From 150 to 600 KB made no difference (bench/README.md)."""
+_MOST_OF_OTHERS: Final = 0.1
+"""A table of the largest size, and so much more, is still below Connect's limit of a message."""
 
 
 def data_frame(session: SparkSession, table: pa.Table, schema: StructType) -> DataFrame:
@@ -32,9 +34,10 @@ def data_frame(session: SparkSession, table: pa.Table, schema: StructType) -> Da
 
     Args:
         session: of Spark Connect, or classic.
-        table: one row at least. It is not copied here; Spark decides on copies in the session.
+        table: one row at least. It is not copied here, but by `trimmed`; Spark decides on copies in the session.
         schema: of the table, all nullable.
     """
+    table = trimmed(table)
     if not type(session).__module__.startswith("pyspark.sql.connect."):
         return session.createDataFrame(table, schema=schema)
     from pyspark.sql.types import ArrayType, StructField, StructType
@@ -53,3 +56,24 @@ def _grouped(table: pa.Table) -> pa.Table:
         structs = pa.StructArray.from_arrays(batch.columns, fields=list(batch.schema))
         groups.append(pa.ListArray.from_arrays(pa.array([*starts, batch.num_rows], pa.int32()), structs))
     return pa.table({"records": pa.chunked_array(groups)})
+
+
+def trimmed(table: pa.Table) -> pa.Table:
+    """A table of which a stream of Arrow gets its own bytes alone, not those of larger batches that it was cut from.
+
+    Before its version 21, pyarrow writes all data before the first value of a piece, too; such pieces are copied.
+    """
+    import pyarrow as pa
+
+    if int(pa.__version__.partition(".")[0]) >= 21:
+        return table
+    return pa.Table.from_batches(map(_copied_if_cut, table.to_batches()), table.schema)
+
+
+def _copied_if_cut(batch: pa.RecordBatch) -> pa.RecordBatch:
+    import pyarrow as pa
+
+    others = batch.get_total_buffer_size() - batch.nbytes
+    if others <= batch.nbytes * _MOST_OF_OTHERS:
+        return batch
+    return pa.RecordBatch.from_arrays([pa.concat_arrays([column]) for column in batch.columns], schema=batch.schema)

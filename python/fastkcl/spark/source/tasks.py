@@ -31,6 +31,7 @@ from fastkcl.kinesis.read.plan.driver import make_call, read_ahead, read_range
 from fastkcl.kinesis.service import Service, ServiceError
 from fastkcl.kinesis.topology import Shard
 from fastkcl.outage import Outage
+from fastkcl.spark.frame import trimmed
 from fastkcl.spark.source.options import SourceOptions
 from fastkcl.spark.source.schema import Rows
 
@@ -187,7 +188,7 @@ def _pieces(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
 def _to_ipc(batches: Sequence[pa.RecordBatch], schema: pa.Schema) -> bytes:
     import pyarrow as pa
 
-    table = pa.Table.from_batches(batches, schema).combine_chunks()
+    table = trimmed(pa.Table.from_batches(batches, schema)).combine_chunks()
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, schema) as writer:
         writer.write_table(table)
