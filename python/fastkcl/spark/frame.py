@@ -25,7 +25,8 @@ __all__ = ["data_frame", "trimmed"]
 
 _GROUP_BYTES: Final = 256 * 1024
 """Of the Arrow columns, on average. From 150 to 600 KB made no difference (bench/README.md)."""
-_MOST_OF_OTHERS: Final = 0.1
+_FEW: Final = 0.1
+_FEW_BYTES: Final = 16 * 1024
 """A table of the largest size, and so much more, is still below Connect's limit of a message."""
 
 
@@ -65,15 +66,20 @@ def trimmed(table: pa.Table) -> pa.Table:
     """
     import pyarrow as pa
 
-    if int(pa.__version__.partition(".")[0]) >= 21:
+    batches = table.to_batches()
+    if int(pa.__version__.partition(".")[0]) >= 21 or not any(map(_is_cut, batches)):
         return table
-    return pa.Table.from_batches(map(_copied_if_cut, table.to_batches()), table.schema)
+    return pa.Table.from_batches([_copied(batch) if _is_cut(batch) else batch for batch in batches], table.schema)
 
 
-def _copied_if_cut(batch: pa.RecordBatch) -> pa.RecordBatch:
+def _is_cut(batch: pa.RecordBatch) -> bool:
+    """Whether many bytes belong to others; a few are what each buffer is rounded up by."""
+    others: int = batch.get_total_buffer_size() - batch.nbytes
+    allowed: float = _FEW_BYTES + batch.nbytes * _FEW
+    return others > allowed
+
+
+def _copied(batch: pa.RecordBatch) -> pa.RecordBatch:
     import pyarrow as pa
 
-    others = batch.get_total_buffer_size() - batch.nbytes
-    if others <= batch.nbytes * _MOST_OF_OTHERS:
-        return batch
     return pa.RecordBatch.from_arrays([pa.concat_arrays([column]) for column in batch.columns], schema=batch.schema)

@@ -18,6 +18,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Final, cast
 
 from fastkcl import ConfigurationError
@@ -33,6 +34,7 @@ from fastkcl.spark.server.settings import (
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+    from pyspark.sql.connect.client import SparkConnectClient
     from pyspark.sql.connect.client.retries import RetryPolicy
 
 __all__ = ["abandon", "endpoint_of", "is_alive", "is_unavailable", "open_session", "release"]
@@ -87,6 +89,7 @@ def open_session(url: str) -> SparkSession:
 def _unopened(url: str) -> SparkSession:
     """A session that its server does not know yet."""
     from pyspark.sql.connect.client import DefaultChannelBuilder
+    from pyspark.sql.connect.client.reattach import ExecutePlanResponseReattachableIterator
     from pyspark.sql.connect.session import SparkSession as Connected
 
     options = {
@@ -102,8 +105,21 @@ def _unopened(url: str) -> SparkSession:
     session = cast("SparkSession", Connected.builder.channelBuilder(builder).create())
     # pyspark's own farewell at the end of the process has no bound, and asks a server that is gone again and again.
     atexit.unregister(getattr(session.client, "_on_exit", session.stop))
+    if hasattr(ExecutePlanResponseReattachableIterator, "shutdown"):
+        session.client.close = partial(_close_channel, session.client)  # type: ignore[method-assign]
     session.client.set_retry_policies([])
     return session
+
+
+def _close_channel(client: SparkConnectClient) -> None:
+    """What `SparkConnectClient.close` does, but for the threads that all sessions of a process share.
+
+    Before PySpark 4.2 it ends them, and waits until they have ended. A call of another session fails then ("cannot
+    schedule new futures after shutdown"). When a session is collected just while gRPC begins a call, both wait for
+    each other.
+    """
+    client._channel.close()
+    client._closed = True
 
 
 @contextlib.contextmanager
