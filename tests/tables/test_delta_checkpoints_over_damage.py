@@ -10,6 +10,8 @@ from unittest.mock import patch
 
 import pytest
 from delta_table_helpers import DeltaPlace, delta_posix, delta_s3, written
+from deltalake import Field
+from deltalake.schema import PrimitiveType
 from deltalake.transaction import AddAction
 from fastkcl import Position
 from fastkcl.spark.sinks import DeltaSink
@@ -22,6 +24,7 @@ from sink_helpers import SHARD, FakeSession, rows
 from table_helpers import arrived, as_they_are
 
 OTHER = Shard("clicks", "shardId-000000000001")
+BARE = b'{"commitInfo":{}}\n'
 
 
 @pytest.fixture(params=["posix", "s3"])
@@ -313,3 +316,65 @@ def test_a_log_that_was_mended_as_the_page_says_is_continued(place: DeltaPlace) 
     place.store.replace(entry_key(4), text)
     with pytest.raises(SinkError, match=r"4.json: it continues clicks, shardId-0+ from 4.0, and the entries before it"):
         place.table().open(SHARD)
+
+
+@pytest.mark.parametrize("further", [0, 1, 2])
+@pytest.mark.parametrize("how", ["0 bytes", "a copy", "bare"])
+def test_a_checkpoint_without_the_file_of_a_restored_entry_stops_a_writer(
+    tmp_path: Path, how: str, further: int
+) -> None:
+    """Later entries of the shard have the position, so only the file tells; further checkpoints lack it, too."""
+    place = delta_posix(tmp_path)
+    written(place, (1, 4), (5, 6), (7, 9))
+    copied, sound = (place.store.read(entry_key(version), 1 << 20) for version in (1, 2))
+    assert copied is not None
+    assert sound is not None
+    place.store.replace(entry_key(2), {"0 bytes": b"", "a copy": copied, "bare": BARE}[how])
+    made = [_checkpoint_after(place)]
+    place.store.replace(entry_key(2), sound)
+    for number in range(further):
+        made.append(_checkpoint_after(place, {"delta.checkpointInterval": str(100 + number)}))
+    for version in reversed(made):
+        with pytest.raises(SinkError, match=rf"{version}.checkpoint.parquet: .* lacks 1 files that the log has"):
+            place.table().open(SHARD)
+        assert any("lacks 1 files" in each for each in inspected(place).damage)
+        _without_checkpoint(place, version)
+    assert place.table().open(SHARD) == Position("9", 0)
+    assert sorted(place.numbers()) == list(range(1, 10))
+
+
+def test_a_checkpoint_without_the_columns_of_a_restored_entry_stops_a_writer(tmp_path: Path) -> None:
+    """The checkpoint after it has the older columns, too, and no entry between them has any."""
+    place = delta_posix(tmp_path)
+    written(place, (1, 2))
+    place.handle().alter.add_columns([Field("more", PrimitiveType("string"))])
+    sound = place.store.read(entry_key(2), 1 << 20)
+    assert sound is not None
+    assert b"more" in sound
+    written(place, (3, 4))
+    place.store.replace(entry_key(2), BARE)
+    made = [_checkpoint_after(place)]
+    place.store.replace(entry_key(2), sound)
+    place.handle().optimize.compact()
+    made.append(_checkpoint_after(place))
+    for version in reversed(made):
+        with pytest.raises(SinkError, match=rf"{version}.checkpoint.parquet: .*its schemaString is another one"):
+            place.table().open(SHARD)
+        _without_checkpoint(place, version)
+    assert place.table().open(SHARD) == Position("4", 0)
+    assert place.handle().schema().fields[-1].name == "more"
+
+
+def _checkpoint_after(place: DeltaPlace, properties: dict[str, str] | None = None) -> int:
+    """The version of a checkpoint that deltalake makes, after an entry with properties."""
+    handle = place.handle()
+    if properties:
+        handle.alter.set_table_properties(properties)
+    handle.create_checkpoint()
+    return handle.version()
+
+
+def _without_checkpoint(place: DeltaPlace, version: int) -> None:
+    place.store.remove(f"{LOG}/{version:020d}.checkpoint.parquet")
+    with suppress(FileNotFoundError):
+        place.store.remove(f"{LOG}/{LAST_CHECKPOINT}")

@@ -5,9 +5,10 @@ without files readers would see none. So the newest checkpoint is compared with 
 with the checkpoint before it if the entries go back to that:
 
     positions    those that the log has are there; on a disk those of older entries, too
-    files        each one that the entries add, and do not remove, is there; and with those of the checkpoint before it
-                 no other ones are
-    metadata     schema, partition columns and properties are those of the newest entry that has them
+    files        each one that the entries add, and do not remove, is there; on a disk those of older entries, too. With
+                 those of the checkpoint before it no other ones are
+    metadata     schema, partition columns and properties are those of the newest entry that has them, on a disk also
+                 of an older one
     entries      each one of ours continues from the position of those before it: a copy of an older one does not, and
                  a checkpoint that was made of it has set the shard back. On a disk this is looked at in older entries
                  too: the checkpoint before the newest one may have been made of a copy
@@ -55,7 +56,8 @@ __all__ = ["Contradiction", "CopyError", "checkpoint_fault", "contradiction", "r
 
 _MOST_ENTRIES: Final = 1000
 """Before a checkpoint, which are compared with it. deltalake makes one after 100 commits, Spark after 10."""
-_OF_POSITIONS: Final = (b'"txn"', b'"fastkcl"')
+_COMPARED: Final = (b'"txn"', b'"fastkcl"', b'"add"', b'"remove"', b'"metaData"')
+"""What lines of older entries have that count."""
 _FORGETS: Final = "delta.setTransactionRetentionDuration"
 
 
@@ -102,11 +104,15 @@ def contradiction(
         earlier = _entries_before(store, names, span.there[0] if span.there else version + 1, len(span.there))
         window = _Window.of(store, span.there, before, earlier.sure)
         window.copied = earlier.copied or window.copied
+        if earlier.metadata and not window.has_metadata:
+            window.metadata = earlier.metadata
         files_before = None if before is None else counted(store, span.older_files, window.files)
     except (FileNotFoundError, ValueError, SinkError):  # that is damaged itself, and nobody relies on it
         chain = _entries_before(store, names, version + 1, 0)
         copied = None if chain.copied is None else Contradiction(chain.copied, is_certain=False)
-        wrong = copied or _Window(None, chain.sure).of_positions(each_now[0], store.url)
+        sure, found = _Window(None, chain.sure), each_now[0]
+        wrong = copied or sure.of_positions(found, store.url) or chain.of_metadata(found)
+        wrong = wrong or _of_files(store, wholes[0], sure, None, chain)
         return None if wrong is None else wrong._replace(files=wholes[0])
     for files, found in zip(wholes, each_now, strict=True):
         if window.copied is not None:
@@ -119,7 +125,7 @@ def contradiction(
         if wrong is not None and (wrong.is_certain or not window.is_mended):
             return wrong._replace(files=files)
         without = shard if shard is not None and position_by(found.transactions.get, shard, store.url) is None else None
-        wrong = _of_files(store, files, window, files_before, without)
+        wrong = _of_files(store, files, window, files_before, earlier, without)
         if wrong is not None and (wrong.is_certain or not window.is_mended):
             return wrong._replace(files=files)
     made_over = _made_over_nothing(store, names, earlier.emptied)
@@ -214,7 +220,7 @@ def _up_to(version: int, there: Sequence[int], most: int = _MOST_ENTRIES) -> lis
 
 
 def _entries_before(store: Store, names: Sequence[str], first: int, count: int) -> _Window:
-    """The positions in the entries that end before a version, up to one that continues from no other; on a disk.
+    """Positions and files in the entries that end before a version, up to one that continues from no other; on a disk.
 
     Args:
         store: the table's.
@@ -234,7 +240,9 @@ def _entries_before(store: Store, names: Sequence[str], first: int, count: int) 
                 emptied.append(version)
             if is_mended := not text or does_nothing(text):
                 found.sure.clear()
-            lines = [line for line in text.splitlines() if any(key in line for key in _OF_POSITIONS)]
+                found.files.clear()
+                found.metadata = {}
+            lines = [line for line in text.splitlines() if any(key in line for key in _COMPARED)]
             found._take_entry(lines, entry_key(version), is_mended=is_mended)
         except (ValueError, SinkError):
             found = _Window(None)  # that is not wanted any more; the next ones are looked at by themselves
@@ -288,6 +296,8 @@ class _Window:
     files: dict[str, bool] = field(default_factory=dict)
     """Whether the last entry that names a file adds it."""
     metadata: Mapping[str, Json] = field(default_factory=dict)
+    has_metadata: bool = False
+    """Whether an entry has it."""
     copied: str | None = None
     """The entry that does not continue from those before it, in words."""
     emptied: list[int] = field(default_factory=list)
@@ -372,7 +382,7 @@ class _Window:
         if found := action.get("remove"):
             files.setdefault(unquote(str(found["path"])), False)
         if found := action.get("metaData"):
-            self.metadata = checked_metadata(found)
+            self.metadata, self.has_metadata = checked_metadata(found), True
         if found := action.get("protocol"):
             self.protocol = checked_protocol(found)
 
@@ -430,7 +440,7 @@ def _has_nothing(store: Store, files: Sequence[str], found: Content, window: _Wi
         window.of_positions(found, store.url)
         or window.of_metadata(found)
         or _asked(window.protocol) != _asked(found.protocol)
-        or _of_files(store, files, window, before, None)
+        or _of_files(store, files, window, before)
     )
 
 
@@ -441,14 +451,24 @@ def _asked(protocol: Mapping[str, Json]) -> tuple[Json, ...]:
 
 
 def _of_files(
-    store: Store, files: Sequence[str], window: _Window, before: FileCount | None, without: Shard | None
+    store: Store,
+    files: Sequence[str],
+    window: _Window,
+    before: FileCount | None,
+    earlier: _Window | None = None,
+    without: Shard | None = None,
 ) -> Contradiction | None:
-    """Which files a checkpoint has otherwise; `before` are those that no entry names."""
+    """Which files a checkpoint has otherwise.
+
+    `before` are those that no entry of the window names, `earlier` the entries before these; None if that is not known.
+    """
     missing = {name for name, is_added in window.files.items() if is_added}
     expected = None if before is None else FileCount(before.count, before.sum)
     if expected is not None:
         for name in missing:
             expected.add(name)
+    if earlier is not None:
+        missing |= {name for name, is_added in earlier.files.items() if is_added and name not in window.files}
     try:
         there, why = counted_without(store, files, missing, without)
     except ElsewhereError:
