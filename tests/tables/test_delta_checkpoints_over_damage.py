@@ -378,3 +378,38 @@ def _without_checkpoint(place: DeltaPlace, version: int) -> None:
     place.store.remove(f"{LOG}/{version:020d}.checkpoint.parquet")
     with suppress(FileNotFoundError):
         place.store.remove(f"{LOG}/{LAST_CHECKPOINT}")
+
+
+OPTIMIZE, BETWEEN, COPY = "OPTIMIZE, 0 bytes", "OPTIMIZE before another, 0 bytes", "a copy"
+
+
+@pytest.mark.parametrize(
+    ("damage", "bare"), [(OPTIMIZE, False), (OPTIMIZE, True), (BETWEEN, False), (BETWEEN, True), (COPY, False)]
+)
+def test_what_optimize_has_done_since_the_damage_is_taken_back(tmp_path: Path, damage: str, bare: bool) -> None:
+    """The last sentence of docs/recovery.md on an entry of 0 bytes. A damaged copy without a copy of it is lost."""
+    place = delta_posix(tmp_path)
+    written(place, (1, 2), (3, 4))
+    place.handle().optimize.compact()
+    if damage != OPTIMIZE:
+        written(place, (5, 6))
+    if damage == BETWEEN:
+        place.handle().optimize.compact()
+    hurt = 4 if damage == COPY else 3
+    sound, copied = (place.store.read(entry_key(version), 1 << 20) for version in (hurt, 1))
+    assert sound is not None
+    assert copied is not None
+    place.store.replace(entry_key(hurt), copied if damage == COPY else b"")
+    if damage != BETWEEN:
+        place.handle().optimize.compact()
+    last = place.handle().version()
+    assert b"OPTIMIZE" in (place.store.read(entry_key(last), 1 << 20) or b"")
+    place.store.replace(entry_key(hurt), BARE if bare else sound)
+    doubled = inspected(place).shards[0].doubles.rows > 0
+    assert doubled is ((damage, bare) in ((OPTIMIZE, False), (BETWEEN, True), (COPY, False)))
+    place.store.replace(entry_key(last), BARE)
+    written(place, (7, 8))
+    state = inspected(place)
+    assert state.ok
+    assert state.shards[0].doubles.rows == 0
+    assert sorted(place.numbers()) == [*range(1, 5), *([] if damage == OPTIMIZE else [5, 6]), 7, 8]

@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import pytest
 from delta_table_helpers import DeltaPlace, delta_posix, delta_s3, written
@@ -105,6 +106,20 @@ def test_faults(place: DeltaPlace) -> None:
     state = inspected(place)
     assert not state.ok
     assert state.unknown == (place.files()[1],)
+
+
+@pytest.mark.parametrize("name", ["a\0.parquet", "a" * 300 + ".parquet", "a%00.parquet"])
+def test_a_name_that_no_file_can_have_is_a_missing_file(place: DeltaPlace, name: str) -> None:
+    written(place, (1, 2))
+    (add,) = (
+        line for line in (place.store.read(entry_key(1), 1 << 20) or b"").splitlines() if line.startswith(b'{"add"')
+    )
+    action = json.loads(add)
+    action["add"]["path"] = name
+    place.store.create(entry_key(2), b'{"commitInfo":{}}\n' + json.dumps(action).encode() + b"\n")
+    state = inspected(place)
+    assert not state.ok
+    assert state.damage == (f"{place.url}/{unquote(name)}: the log names it, and it is missing",)
 
 
 @pytest.mark.parametrize(

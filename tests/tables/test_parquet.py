@@ -276,6 +276,7 @@ HOSTILE = {
     "no names": {"files": [7]},
     "no list of files": {"files": {}},
     "a name that no file has": {"files": ["\ud800.parquet"]},
+    "a name that no file can have": {"files": ["a" * 248 + ".parquet"]},
     "an end before its beginning": {"upto": ["2", 0]},
     "an end at its beginning": {"upto": ["3", 0]},
     "another beginning": {"after": ["2", 0]},
@@ -636,6 +637,28 @@ def test_deaths_in_a_row(tmp_path: Path, mortals: Mortals, seed: int) -> None:
     assert seen == list(range(1, 1 + len(seen)))
     sink.write(rows(1, 80), SESSION)
     assert stored(tmp_path) == list(range(1, 81))
+
+
+def test_a_zombie_whose_staging_a_successor_has_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It wakes up before it syncs its file: its records, and later ones, are in the table."""
+    zombie, _ = opened(tmp_path)
+    zombie.write(rows(1, 2), SESSION)
+    sync_file, woken = storage.sync_file, []
+
+    def late(path: Path) -> None:
+        if not woken and "_staging" in path.parts:
+            woken.append(path)
+            for numbers in ((3, 4), (5, 6)):
+                opened(tmp_path)[0].write(rows(*numbers), SESSION)
+            opened(tmp_path)
+            assert not path.exists()
+        sync_file(path)
+
+    monkeypatch.setattr(storage, "sync_file", late)
+    assert zombie.write(rows(3, 4), SESSION) == Position("6", 0)
+    assert zombie.write(rows(3, 8), SESSION) == Position("8", 0)
+    assert stored(tmp_path) == list(range(1, 9))
+    assert inspect_table(str(tmp_path), None).ok
 
 
 @pytest.mark.parametrize("seed", range(60))

@@ -23,6 +23,7 @@ from fastkcl.tables.base import Shard
 __all__ = [
     "NULL",
     "START",
+    "can_exist",
     "check_names",
     "data_folder",
     "local_folder",
@@ -48,9 +49,18 @@ _WORDS = {
     *("nan", "inf", "infinity", "true", "false", "null", "none"),
     *("epoch", "now", "today", "tomorrow", "yesterday"),
 }
-_LONGEST = 255 - len("stream=")  # bytes of a folder's name
+_LONGEST_PART = 255  # bytes
+_LONGEST = _LONGEST_PART - len("stream=")  # of a folder's name
 _DIGITS = 129  # of a sequence number, which the service has at the most
 _ESCAPE = re.compile(rb"@([0-9A-F]{2})")
+
+
+def can_exist(name: str) -> bool:
+    """Whether a file on a disk can have a name, which may begin with folders."""
+    try:
+        return "\0" not in name and all(len(part) <= _LONGEST_PART for part in os.fsencode(name).split(b"/"))
+    except UnicodeEncodeError:
+        return False
 
 
 def local_folder(path: str | os.PathLike[str], sink: str) -> Path:

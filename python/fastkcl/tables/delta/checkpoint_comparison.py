@@ -462,28 +462,28 @@ def _of_files(
 
     `before` are those that no entry of the window names, `earlier` the entries before these; None if that is not known.
     """
-    missing = {name for name, is_added in window.files.items() if is_added}
+    added = {name for name, is_added in window.files.items() if is_added}
     expected = None if before is None else FileCount(before.count, before.sum)
     if expected is not None:
-        for name in missing:
+        for name in added:
             expected.add(name)
-    if earlier is not None:
-        missing |= {name for name, is_added in earlier.files.items() if is_added and name not in window.files}
+    older = {} if earlier is None else earlier.files
+    missing = added | {name for name, is_added in older.items() if is_added and name not in window.files}
     try:
         there, why = counted_without(store, files, missing, without)
     except ElsewhereError:
         return None
     if why is not None:
         return Contradiction(why, is_certain=True)
+    if expected is not None and there != expected and added.isdisjoint(missing):
+        why = f"it has {there.count} files, and the log before it {expected.count}"
+        if there.count == expected.count:
+            why = f"some of its {there.count} files have other names than in the log before it"
+        return Contradiction(why, is_certain=False)
     if missing:
         why = f"it lacks {len(missing)} files that the log has, {min(missing)[:200]!r} for one"
         return Contradiction(why, is_certain=False)
-    if expected is None or there == expected:
-        return None
-    why = f"it has {there.count} files, and the log before it {expected.count}"
-    if there.count == expected.count:
-        why = f"some of its {there.count} files have other names than in the log before it"
-    return Contradiction(why, is_certain=False)
+    return None
 
 
 def _shards(transactions: Mapping[str, int]) -> set[Shard]:

@@ -11,7 +11,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, BinaryIO, Final
 from urllib.parse import unquote
 
 from fastkcl.tables import storage
@@ -34,7 +34,7 @@ from fastkcl.tables.delta.refusals import RefusalError, opened
 from fastkcl.tables.delta.sidecars import SIDECARS
 from fastkcl.tables.delta.sink import position
 from fastkcl.tables.delta.snapshot import NOTHING, digest, does_nothing
-from fastkcl.tables.folders import NULL, shard_folders
+from fastkcl.tables.folders import NULL, can_exist, shard_folders
 from fastkcl.tables.given_up import NOTES, noted
 from fastkcl.tables.inspection import NO_POSITIONS, ShardState, TableState, check_note
 from fastkcl.tables.log_inspection import Commit, FilesByShard, check_commits, check_files, commits_of
@@ -235,7 +235,7 @@ def _look(
     actions = pa.table(table.get_add_actions(flatten=True))
     deletes = "deletionVectors" in (table.protocol().reader_features or ())
     size_of = _sizes(store)
-    files = FilesByShard(store.open, exists=lambda name: size_of(name) is not None)
+    files = FilesByShard(_opener(store), exists=lambda name: size_of(name) is not None)
     for action in actions.to_pylist():
         stream, shard_id = (action.get(f"partition.{name}") for name in _OF_SINKS)
         name = unquote(action["path"])
@@ -280,13 +280,20 @@ def _check_note(store: Store, shard: Shard, state: ShardState) -> None:
         state.damage.append(str(error))
 
 
+def _opener(store: Store) -> Callable[[str], BinaryIO | None]:
+    """Opens a file by its name; None for one that is missing, or that no disk can have."""
+    if isinstance(store, PosixStore):
+        return lambda name: store.open(name) if can_exist(name) else None
+    return store.open
+
+
 def _sizes(store: Store) -> Callable[[str], int | None]:
     """Bytes of a file by its name, None for a missing one; on an object store by one list of all."""
     if isinstance(store, PosixStore):
         folder = store.folder
 
         def size_of(name: str) -> int | None:
-            status = storage.status(folder / name)
+            status = storage.status(folder / name) if can_exist(name) else None
             return None if status is None else status.st_size
 
         return size_of

@@ -45,6 +45,7 @@ from fastkcl.tables import storage
 from fastkcl.tables.appender import Appender
 from fastkcl.tables.base import RECOVERY, Files, Rows, Shard, SinkError, parse_own_json, parse_sealed, sealed
 from fastkcl.tables.folders import (
+    can_exist,
     check_names,
     data_folder,
     local_folder,
@@ -151,26 +152,22 @@ class ParquetAppender(Appender):
     def _append(self, rows: Rows, files: Files) -> None:
         after = self._position
         staging = self._staging_folder / f"{_AFTER}{position_text(after)}-{secrets.token_hex(8)}"
-        tried = False
+        tried = committed = False
         try:
-            files.write(staging)
-            names = tuple(name for name in storage.names(staging) if name.endswith(".parquet"))
-            for file in names:
-                storage.sync_file(staging / file)
-            storage.sync_folder(staging)
-            storage.sync_folder(staging.parent)
-            commit = Commit(
-                after=after,
-                upto=rows.last_position,
-                rows=rows.num_rows,
-                staging=str(staging.relative_to(self._root)),
-                files=names,
-            )
+            names = self._stage(staging, files)
             rows.check_wanted()
             self._check_identity()
-            tried = True
-            committed = self._commit(commit)
-            self._check_identity()
+            if names is not None:
+                commit = Commit(
+                    after=after,
+                    upto=rows.last_position,
+                    rows=rows.num_rows,
+                    staging=str(staging.relative_to(self._root)),
+                    files=names,
+                )
+                tried = True
+                committed = self._commit(commit)
+                self._check_identity()
         except BaseException:
             # Unless the commit names it: then the next writer publishes it.
             if not tried or self._has_no_commit(after):
@@ -186,6 +183,25 @@ class ParquetAppender(Appender):
             commit = found
             report_other(self._name, after, commit.upto)
         self._adopt(commit, kept=committed)
+
+    def _stage(self, staging: Path, files: Files) -> tuple[str, ...] | None:
+        """Write and sync files; their names, or None if a successor has removed them with its commit in their place.
+
+        Raises:
+            FileNotFoundError: they are gone, and there is no such commit.
+        """
+        try:
+            files.write(staging)
+            names = tuple(name for name in storage.names(staging) if name.endswith(".parquet"))
+            for file in names:
+                storage.sync_file(staging / file)
+            storage.sync_folder(staging)
+            storage.sync_folder(staging.parent)
+        except FileNotFoundError:
+            if storage.file_status(self._commit_file(self._position)) is None:
+                raise
+            return None
+        return names
 
     def _has_no_commit(self, after: Position | None) -> bool:
         """Whether that is sure."""
@@ -561,7 +577,9 @@ def _check(commit: Commit, name: str, folders: str) -> None:
     if not (commit.staging.startswith(staging) and _RANDOM.fullmatch(commit.staging[len(staging) :])):
         raise ValueError(f"{commit.staging!r} is not a staging folder of it")
     for file in commit.files:
-        if not (isinstance(file, str) and file.isprintable() and file.endswith(".parquet")) or "/" in file:
+        if not (isinstance(file, str) and file.isprintable() and file.endswith(".parquet")) or (
+            "/" in file or not can_exist(file)
+        ):
             raise ValueError(f"{file!r} is not a name of a staged file")
     if len(set(commit.files)) != len(commit.files):
         raise ValueError("it names a file twice")
