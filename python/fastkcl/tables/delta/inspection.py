@@ -5,13 +5,15 @@ If a table is partitioned by stream and shard, its log has a file's shard. Other
 
 from __future__ import annotations
 
+import errno
 import shutil
 import tempfile
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, Final
+from typing import TYPE_CHECKING, Any, BinaryIO, Final, TypeVar
 from urllib.parse import unquote
 
 from fastkcl.tables import storage
@@ -49,6 +51,8 @@ if TYPE_CHECKING:
 __all__ = ["inspect_delta", "inspect_delta_objects"]
 
 _OF_SINKS: Final = ("stream", "shard")
+
+T = TypeVar("T")
 
 
 def inspect_delta(root: Path) -> TableState:
@@ -280,11 +284,19 @@ def _check_note(store: Store, shard: Shard, state: ShardState) -> None:
         state.damage.append(str(error))
 
 
+def _if_it_can_exist(look: Callable[[str], T | None], name: str) -> T | None:
+    """What `look` finds of a file on a disk; None for a name that no file there can have."""
+    try:
+        return look(name) if can_exist(name) else None
+    except OSError as error:
+        if error.errno != errno.ENAMETOOLONG:
+            raise
+        return None
+
+
 def _opener(store: Store) -> Callable[[str], BinaryIO | None]:
-    """Opens a file by its name; None for one that is missing, or that no disk can have."""
-    if isinstance(store, PosixStore):
-        return lambda name: store.open(name) if can_exist(name) else None
-    return store.open
+    """Opens a file by its name; None for a missing one."""
+    return partial(_if_it_can_exist, store.open) if isinstance(store, PosixStore) else store.open
 
 
 def _sizes(store: Store) -> Callable[[str], int | None]:
@@ -293,8 +305,8 @@ def _sizes(store: Store) -> Callable[[str], int | None]:
         folder = store.folder
 
         def size_of(name: str) -> int | None:
-            status = storage.status(folder / name) if can_exist(name) else None
+            status = storage.status(folder / name)
             return None if status is None else status.st_size
 
-        return size_of
+        return partial(_if_it_can_exist, size_of)
     return {found.key: found.size for found in store.walk()}.get
