@@ -387,7 +387,7 @@ OPTIMIZE, BETWEEN, COPY = "OPTIMIZE, 0 bytes", "OPTIMIZE before another, 0 bytes
     ("damage", "bare"), [(OPTIMIZE, False), (OPTIMIZE, True), (BETWEEN, False), (BETWEEN, True), (COPY, False)]
 )
 def test_what_optimize_has_done_since_the_damage_is_taken_back(tmp_path: Path, damage: str, bare: bool) -> None:
-    """The last sentence of docs/recovery.md on an entry of 0 bytes. A damaged copy without a copy of it is lost."""
+    """As docs/recovery.md says of an entry of 0 bytes. Without a copy of what it has replaced, a copy loses records."""
     place = delta_posix(tmp_path)
     written(place, (1, 2), (3, 4))
     place.handle().optimize.compact()
