@@ -39,11 +39,11 @@ def nothing_else_is_left() -> Iterator[None]:
 
     The services' descriptions, which a process loads once, are most of what there is to look through: 30 ms each time.
     """
-    if len(gc.get_objects()) > 20_000:
-        gc.collect()
-        gc.freeze()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ResourceWarning)
+        if len(gc.get_objects()) > 20_000:
+            gc.collect()
+            gc.freeze()
         yield
         for thread in threading.enumerate():
             # It has a checkpointer until it sees that the event loop has ended, some seconds later.
