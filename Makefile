@@ -108,17 +108,18 @@ test-system: $(VENV)/.built
 # The full counts of the same: each fault with each daemon and each sink, and seeds of chaos by the dozen; power cuts of a
 # model by the thousand, and of a real ext4 where root can mount one. Hours.
 test-long: WORKERS = 3
+test-long: LONG := --timeout=7200
 test-long: $(VENV)/.built
 	$(BIN)/python -c 'from fastkcl.daemon.jars import *; [find_jars(one, environ={}) for one in VERSIONS if one.is_1]'
 	$(MAKE) test-paths test-models
 	FASTKCL_CHAOS_RUNS=50 FASTKCL_GROUP_RUNS=20 CHAOS_SOURCE_KILLS=8 CHAOS_SOURCE_RUNS=8 SOURCE_CRASHES=2000 \
 	  $(PYTEST) -m 'system' tests/system
-	FASTKCL_LEASE_SEEDS=3000 $(PYTEST) tests/leases
-	FASTKCL_HISTORIES=300 $(PYTEST) tests/kinesis/test_histories.py
-	FASTKCL_SCHEMA_RECORDS=100000 $(PYTEST) tests/codec/test_schema_payloads_avro.py tests/codec/test_schema_payloads_protobuf.py
+	FASTKCL_LEASE_SEEDS=3000 $(PYTEST) $(LONG) tests/leases
+	FASTKCL_HISTORIES=300 $(PYTEST) $(LONG) tests/kinesis/test_histories.py
+	FASTKCL_SCHEMA_RECORDS=100000 $(PYTEST) $(LONG) tests/codec/test_schema_payloads_avro.py tests/codec/test_schema_payloads_protobuf.py
 	FASTKCL_POWER_CUTS=2500 $(PYTEST) -m system tests/system/test_power_cuts.py
 	FASTKCL_CONTENTION_WRITERS=32 $(PYTEST) -m system tests/system/test_contention.py
-	FASTKCL_ICEBERG_SCHEDULES=100000 $(PYTEST) tests/tables/test_iceberg_model.py tests/tables/test_iceberg_group_model.py
+	FASTKCL_ICEBERG_SCHEDULES=100000 $(PYTEST) $(LONG) tests/tables/test_iceberg_model.py tests/tables/test_iceberg_group_model.py
 	$(MAKE) test-chaos
 
 # Tables on an S3 server. A proxy loses requests and answers; writers are killed, or stopped and woken beside their
