@@ -323,3 +323,17 @@ def test_what_is_no_table_of_ours(local: IcebergPlace, tmp_path: Path) -> None:
     text = said(NAME, "--catalog", "type=sql", "--catalog", f"uri={uri}")
     assert "open the catalog: " in text
     assert "secret" not in text
+
+
+@pytest.mark.parametrize(
+    "name", ["a\0.parquet", "a" * 300 + ".parquet", "/".join(["a" * 200] * 30), "{file}/a.parquet"]
+)
+def test_a_name_that_no_file_can_have_is_a_missing_file(local: IcebergPlace, name: str) -> None:
+    plain(local, (1, 2))
+    table = local.handle()
+    (file,) = (task.file for task in table.scan().plan_files())
+    file[1] = made = f"{table.location()}/{name}".replace("{file}", file.file_path.rpartition("/")[2])
+    with table.transaction() as transaction, transaction.update_snapshot().fast_append() as append:
+        append.append_data_file(file)
+    code, shard = inspect_one(local)
+    assert (code, shard["missing_files"]) == (1, [made.removeprefix(f"{table.location()}/")])

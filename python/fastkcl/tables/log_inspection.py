@@ -7,18 +7,20 @@ files    the log names a file's shard, otherwise the file's footer does. If some
 
 from __future__ import annotations
 
+import errno
 import io
 import os
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, BinaryIO, Final, NamedTuple, TypeAlias
+from collections.abc import Callable, Container, Iterator, Sequence
+from pathlib import PurePosixPath
+from typing import Any, BinaryIO, Final, NamedTuple, TypeAlias, TypeVar
 
 from fastkcl import Position
 from fastkcl.tables.base import Shard, SinkError, parse_json, place
-from fastkcl.tables.folders import parse_position
+from fastkcl.tables.folders import can_exist, parse_position
 from fastkcl.tables.inspection import NO_POSITIONS, ShardState, check_rows
 from fastkcl.tables.parquet_file import FOOTER_KEY
 
-__all__ = ["Commit", "FilesByShard", "check_commits", "check_files", "commits_of"]
+__all__ = ["Commit", "FilesByShard", "check_commits", "check_files", "commits_of", "of_any_name"]
 
 _REWRITTEN: Final = -1  # in place of a commit
 _OF_SINKS: Final = ("stream", "shard")
@@ -26,6 +28,31 @@ _KEYS: Final = ("sequenceNumber", "subSequenceNumber")
 
 Finds: TypeAlias = "Callable[[str], BinaryIO | None]"
 """Opens a file by its name, None if there is none."""
+T = TypeVar("T")
+
+
+def of_any_name(look: Callable[[str], T | None], named: Container[str]) -> Callable[[str], T | None]:
+    """`look`, for files on a disk, of whatever name a log may have: None for one that no file there can have.
+
+    Args:
+        look: what it finds of a file; None if that is missing.
+        named: the log's files. Another cannot be within one of them.
+    """
+
+    def look_safely(name: str) -> T | None:
+        if not can_exist(name):
+            return None
+        try:
+            return look(name)
+        except OSError as error:
+            if error.errno != errno.ENAMETOOLONG:
+                raise
+        except SinkError:
+            if not any(str(folder) in named for folder in PurePosixPath(name).parents):
+                raise
+        return None
+
+    return look_safely
 
 
 class FilesByShard:

@@ -5,15 +5,13 @@ If a table is partitioned by stream and shard, its log has a file's shard. Other
 
 from __future__ import annotations
 
-import errno
 import shutil
 import tempfile
 from bisect import bisect_left
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, Final, TypeVar
+from typing import TYPE_CHECKING, Any, BinaryIO, Final
 from urllib.parse import unquote
 
 from fastkcl.tables import storage
@@ -36,10 +34,10 @@ from fastkcl.tables.delta.refusals import RefusalError, opened
 from fastkcl.tables.delta.sidecars import SIDECARS
 from fastkcl.tables.delta.sink import position
 from fastkcl.tables.delta.snapshot import NOTHING, digest, does_nothing
-from fastkcl.tables.folders import NULL, can_exist, shard_folders
+from fastkcl.tables.folders import NULL, shard_folders
 from fastkcl.tables.given_up import NOTES, noted
 from fastkcl.tables.inspection import NO_POSITIONS, ShardState, TableState, check_note
-from fastkcl.tables.log_inspection import Commit, FilesByShard, check_commits, check_files, commits_of
+from fastkcl.tables.log_inspection import Commit, FilesByShard, check_commits, check_files, commits_of, of_any_name
 from fastkcl.tables.posix_store import PosixStore
 from fastkcl.tables.store import Store
 
@@ -51,8 +49,6 @@ if TYPE_CHECKING:
 __all__ = ["inspect_delta", "inspect_delta_objects"]
 
 _OF_SINKS: Final = ("stream", "shard")
-
-T = TypeVar("T")
 
 
 def inspect_delta(root: Path) -> TableState:
@@ -236,11 +232,12 @@ def _look(
     import pyarrow as pa
 
     columns = table.metadata().partition_columns
-    actions = pa.table(table.get_add_actions(flatten=True))
+    actions = pa.table(table.get_add_actions(flatten=True)).to_pylist()
+    named = {unquote(action["path"]) for action in actions}
     deletes = "deletionVectors" in (table.protocol().reader_features or ())
-    size_of = _sizes(store)
-    files = FilesByShard(_opener(store), exists=lambda name: size_of(name) is not None)
-    for action in actions.to_pylist():
+    size_of = _sizes(store, named)
+    files = FilesByShard(_opener(store, named), exists=lambda name: size_of(name) is not None)
+    for action in actions:
         stream, shard_id = (action.get(f"partition.{name}") for name in _OF_SINKS)
         name = unquote(action["path"])
         files.take(name, stream, shard_id, by_log=set(_OF_SINKS) <= set(columns))
@@ -284,22 +281,12 @@ def _check_note(store: Store, shard: Shard, state: ShardState) -> None:
         state.damage.append(str(error))
 
 
-def _if_it_can_exist(look: Callable[[str], T | None], name: str) -> T | None:
-    """What `look` finds of a file on a disk; None for a name that no file there can have."""
-    try:
-        return look(name) if can_exist(name) else None
-    except OSError as error:
-        if error.errno != errno.ENAMETOOLONG:
-            raise
-        return None
-
-
-def _opener(store: Store) -> Callable[[str], BinaryIO | None]:
+def _opener(store: Store, named: Container[str]) -> Callable[[str], BinaryIO | None]:
     """Opens a file by its name; None for a missing one."""
-    return partial(_if_it_can_exist, store.open) if isinstance(store, PosixStore) else store.open
+    return of_any_name(store.open, named) if isinstance(store, PosixStore) else store.open
 
 
-def _sizes(store: Store) -> Callable[[str], int | None]:
+def _sizes(store: Store, named: Container[str]) -> Callable[[str], int | None]:
     """Bytes of a file by its name, None for a missing one; on an object store by one list of all."""
     if isinstance(store, PosixStore):
         folder = store.folder
@@ -308,5 +295,5 @@ def _sizes(store: Store) -> Callable[[str], int | None]:
             status = storage.status(folder / name)
             return None if status is None else status.st_size
 
-        return partial(_if_it_can_exist, size_of)
+        return of_any_name(size_of, named)
     return {found.key: found.size for found in store.walk()}.get

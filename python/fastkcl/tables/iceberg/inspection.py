@@ -12,7 +12,7 @@ table is still as it was when it was loaded.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
@@ -24,11 +24,11 @@ from fastkcl.tables.folders import parse_position, shard_folders, unspelled
 from fastkcl.tables.given_up import noted
 from fastkcl.tables.iceberg.catalog import load_table
 from fastkcl.tables.iceberg.head import KEPT, seen_of
-from fastkcl.tables.iceberg.io import DamagedError, MissingError, storage_of, store_and_key, table_store
+from fastkcl.tables.iceberg.io import DamagedError, MissingError, is_on_s3, storage_of, store_and_key, table_store
 from fastkcl.tables.iceberg.manifests import entries_of, manifests_of
 from fastkcl.tables.iceberg.state import GIVEN_UP, POSITION
 from fastkcl.tables.inspection import NO_POSITIONS, ShardState, TableState
-from fastkcl.tables.log_inspection import Commit, FilesByShard, check_commits, check_files, commits_of
+from fastkcl.tables.log_inspection import Commit, FilesByShard, check_commits, check_files, commits_of, of_any_name
 
 if TYPE_CHECKING:
     from pyiceberg.manifest import DataFile
@@ -175,21 +175,24 @@ class _Look:
             store, key = store_and_key(place(name), storage)
             return store.open(key)
 
-        def exists(name: str) -> bool:
-            if name in listed:
-                return True
+        def last_byte(name: str) -> bytes | None:
             store, key = store_and_key(place(name), storage)
-            return store.tail(key, 1) is not None
+            return store.tail(key, 1)
 
-        files = FilesByShard(find, exists)
+        data_files = [(file, file.file_path.removeprefix(f"{location}/")) for file in self._data_files(head)]
+        finds: Callable[[str], BinaryIO | None] = find
+        looks: Callable[[str], bytes | None] = last_byte
+        if not is_on_s3(location):
+            named = {name for _, name in data_files}
+            finds, looks = of_any_name(find, named), of_any_name(last_byte, named)
         try:
             listed = {each.key for each in table_store(location, storage).walk()}
         except FileNotFoundError:
             listed = set()
+        files = FilesByShard(finds, lambda name: name in listed or looks(name) is not None)
         ids = self._ids()
-        for file in self._data_files(head):
+        for file, name in data_files:
             shard = _shard_of(file, ids)
-            name = file.file_path.removeprefix(f"{location}/")
             files.take(name, *((None, None) if shard is None else (shard.stream, shard.shard_id)), by_log=False)
         return files
 

@@ -26,7 +26,16 @@ from fastkcl.tables.object_store import ObjectStore, S3Storage
 from fastkcl.tables.posix_store import PosixStore
 from fastkcl.tables.store import Store, StoreError
 
-__all__ = ["CA", "DamagedError", "MissingError", "StoreFileIO", "storage_of", "store_and_key", "table_store"]
+__all__ = [
+    "CA",
+    "DamagedError",
+    "MissingError",
+    "StoreFileIO",
+    "is_on_s3",
+    "storage_of",
+    "store_and_key",
+    "table_store",
+]
 
 CA: Final = "fastkcl.ca"
 """Property with the path of a private authority's certificate."""
@@ -176,7 +185,7 @@ def store_and_key(location: str, storage: S3Storage, table: str | None = None) -
     Raises:
         SinkError: it is neither on S3 nor in a folder.
     """
-    if _is_s3(location):
+    if is_on_s3(location):
         folder, _, name = location.partition("://")[2].rpartition("/")
         bucket, _, prefix = folder.partition("/")
         first, _, rest = prefix.partition("/")  # one connection for all that has one beginning
@@ -196,12 +205,13 @@ def table_store(location: str, storage: S3Storage) -> Store:
     Raises:
         SinkError: it is neither on S3 nor in a folder.
     """
-    if _is_s3(location):
+    if is_on_s3(location):
         return ObjectStore(f"s3://{location.partition('://')[2].rstrip('/')}", storage)
     return PosixStore(_path(location))
 
 
-def _is_s3(location: str) -> bool:
+def is_on_s3(location: str) -> bool:
+    """Whether a location is on S3, in whatever spelling."""
     return urlsplit(location).scheme in ("s3", "s3a", "s3n")
 
 
