@@ -122,6 +122,33 @@ def test_checkpoints_over_a_copy_stop_a_writer_when_the_entry_is_there_again(tmp
     assert place.table().open(SHARD) == Position("9", 0)
 
 
+@pytest.mark.parametrize("lines", [-2, 1], ids=["without its position", "without all but its description"])
+@pytest.mark.parametrize("checkpoints", ["before", "right after it", "after it", "after it, twice"])
+def test_a_checkpoint_over_an_entry_that_has_lost_lines(tmp_path: Path, checkpoints: str, lines: int) -> None:
+    """It has set the shard back, and the records since then would be stored again; one made before has not."""
+    place = delta_posix(tmp_path)
+    other = written(place, (1, 2), shard=OTHER)
+    written(place, (1, 4), (5, 6))
+    other.append(arrived([3]), as_they_are)  # this writer is past the entry
+    entry = place.store.read(entry_key(3), 1 << 20) or b""
+    assert SHARD.shard_id.encode() in entry
+    if checkpoints == "before":
+        place.handle().create_checkpoint()
+    place.store.replace(entry_key(3), b"".join(entry.splitlines(keepends=True)[:lines]))
+    if checkpoints == "right after it":
+        place.handle().create_checkpoint()
+    for number in (4, 5):
+        other.append(arrived([number]), as_they_are)
+        if "twice" in checkpoints or (checkpoints == "after it" and number == 5):
+            place.handle().create_checkpoint()
+    if checkpoints == "before":
+        assert place.table().open(SHARD) == Position("6", 0)
+    else:
+        with pytest.raises(SinkError, match=rf"the position of clicks, {SHARD.shard_id} is 4.0 in it, and 6.0 in"):
+            place.table().open(SHARD)
+    assert any("is missing" in each for each in inspected(place).damage)
+
+
 def test_a_damaged_entry_hides_no_copy(tmp_path: Path) -> None:
     place = delta_posix(tmp_path)
     other, _ = with_a_copy(place, 100)

@@ -36,7 +36,7 @@ from fastkcl.tables.base import RECOVERY, Shard, SinkError, parse_json
 from fastkcl.tables.delta.actions import Json, position_by
 from fastkcl.tables.delta.checkpoint_content import Content, DamageError, content
 from fastkcl.tables.delta.checkpoint_files import FileCount, counted, counted_without
-from fastkcl.tables.delta.entry_content import fault
+from fastkcl.tables.delta.entry_content import fault, told_positions
 from fastkcl.tables.delta.log import (
     LOG,
     MOST_BYTES,
@@ -245,7 +245,8 @@ def _entries_before(store: Store, names: Sequence[str], first: int, count: int) 
             lines = [line for line in text.splitlines() if any(key in line for key in _COMPARED)]
             found._take_entry(lines, entry_key(version), is_mended=is_mended)
         except (ValueError, SinkError):
-            found = _Window(None)  # that is not wanted any more; the next ones are looked at by themselves
+            # What was before is not wanted any more; the next ones are looked at by themselves.
+            found = _Window(None, sure={} if text is None else told_positions(text))
         if found.copied is not None:
             break
     found.emptied = emptied

@@ -16,13 +16,16 @@ from __future__ import annotations
 import io
 import re
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
-from fastkcl.tables.base import parse_json
+from fastkcl.tables.base import Shard, parse_json
+from fastkcl.tables.delta.actions import transactions
 from fastkcl.tables.delta.snapshot import OURS, checked_metadata, checked_protocol
+from fastkcl.tables.folders import parse_position
 
-__all__ = ["fault"]
+__all__ = ["fault", "told_positions"]
 
 _NO_JSON: Final = "damaged, its JSON is cut off or overwritten"
 
@@ -238,3 +241,19 @@ def _lack(text: bytes) -> str | None:
             if told and told[0] != with_changes:
                 return f"it names {there} of {told[0]} files"
     return None
+
+
+def told_positions(text: bytes) -> dict[str, int]:
+    """The transactions with the positions that a damaged entry of ours tells of itself, as far as that is left."""
+    found: dict[str, int] = {}
+    for line in text.splitlines():
+        if b'"fastkcl"' not in line:
+            continue
+        with suppress(LookupError, ValueError, TypeError, AttributeError, OverflowError):
+            told = parse_json(line)["commitInfo"]["fastkcl"]
+            for each in told if isinstance(told, list) else [told]:
+                position = parse_position(each["upto"])
+                if position is not None:
+                    made = transactions(Shard(str(each["stream"]), str(each["shard"])), position)
+                    found |= {action["txn"]["appId"]: action["txn"]["version"] for action in made}
+    return found
