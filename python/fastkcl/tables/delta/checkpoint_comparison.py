@@ -36,7 +36,7 @@ from fastkcl.tables.base import RECOVERY, Shard, SinkError, parse_json
 from fastkcl.tables.delta.actions import Json, position_by
 from fastkcl.tables.delta.checkpoint_content import Content, DamageError, content
 from fastkcl.tables.delta.checkpoint_files import FileCount, counted, counted_without
-from fastkcl.tables.delta.entry_content import fault, told_positions
+from fastkcl.tables.delta.entry_content import fault, positions_left, told_positions
 from fastkcl.tables.delta.log import (
     LOG,
     MOST_BYTES,
@@ -246,7 +246,7 @@ def _entries_before(store: Store, names: Sequence[str], first: int, count: int) 
             found._take_entry(lines, entry_key(version), is_mended=is_mended)
         except (ValueError, SinkError):
             # What was before is not wanted any more; the next ones are looked at by themselves.
-            found = _Window(None, sure={} if text is None else told_positions(text))
+            found = _Window(None, sure={} if text is None else positions_left(text))
         if found.copied is not None:
             break
     found.emptied = emptied
@@ -376,6 +376,9 @@ class _Window:
 
     def _take(self, action: Json, files: dict[str, bool]) -> None:
         """Take in an action of an entry; the file whose rows it deletes may be removed and added in any order."""
+        if found := (action.get("commitInfo") or {}).get("fastkcl"):  # a transaction of it may be lost
+            self.transactions |= (told := told_positions(found))
+            self.sure |= told
         if (found := action.get("txn")) and found["appId"].startswith(OURS):
             self.transactions[found["appId"]] = self.sure[found["appId"]] = whole(found["version"])
         if found := action.get("add"):

@@ -25,7 +25,7 @@ from fastkcl.tables.delta.actions import transactions
 from fastkcl.tables.delta.snapshot import OURS, checked_metadata, checked_protocol
 from fastkcl.tables.folders import parse_position
 
-__all__ = ["fault", "told_positions"]
+__all__ = ["fault", "positions_left", "told_positions"]
 
 _NO_JSON: Final = "damaged, its JSON is cut off or overwritten"
 
@@ -243,17 +243,22 @@ def _lack(text: bytes) -> str | None:
     return None
 
 
-def told_positions(text: bytes) -> dict[str, int]:
-    """The transactions with the positions that a damaged entry of ours tells of itself, as far as that is left."""
+def told_positions(told: Any) -> dict[str, int]:  # noqa: ANN401 - whatever an entry has
+    """The transactions with the positions that an entry of ours tells of itself, as far as it does."""
+    found: dict[str, int] = {}
+    for each in told if isinstance(told, list) else [told]:
+        with suppress(LookupError, ValueError, TypeError, AttributeError, OverflowError):
+            if (position := parse_position(each["upto"])) is not None:
+                made = transactions(Shard(str(each["stream"]), str(each["shard"])), position)
+                found |= {action["txn"]["appId"]: action["txn"]["version"] for action in made}
+    return found
+
+
+def positions_left(text: bytes) -> dict[str, int]:
+    """Those of a damaged entry of ours, as far as its description of itself is left."""
     found: dict[str, int] = {}
     for line in text.splitlines():
-        if b'"fastkcl"' not in line:
-            continue
-        with suppress(LookupError, ValueError, TypeError, AttributeError, OverflowError):
-            told = parse_json(line)["commitInfo"]["fastkcl"]
-            for each in told if isinstance(told, list) else [told]:
-                position = parse_position(each["upto"])
-                if position is not None:
-                    made = transactions(Shard(str(each["stream"]), str(each["shard"])), position)
-                    found |= {action["txn"]["appId"]: action["txn"]["version"] for action in made}
+        if b'"fastkcl"' in line:
+            with suppress(LookupError, ValueError, TypeError, AttributeError, OverflowError):
+                found |= told_positions(parse_json(line)["commitInfo"]["fastkcl"])
     return found
