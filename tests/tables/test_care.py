@@ -75,6 +75,27 @@ def test_what_a_version_has_removed_is_no_orphan(lake: DeltaPlace, monkeypatch: 
     assert lake.numbers() == list(range(8))
 
 
+@pytest.mark.parametrize("spelling", ["{}/", "{}/.", "./{}", "x/../{}", "{table}/{}", "file://{table}/{}", "{0}//{1}"])
+@pytest.mark.parametrize("by", ["entry", "checkpoint"])
+def test_a_file_whose_name_is_spelled_otherwise_is_no_orphan(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spelling: str, by: str
+) -> None:
+    place = delta_posix(tmp_path)
+    table = written(place, (1, 3))
+    (name,) = place.files()
+    entry = table._store.read("_delta_log/00000000000000000001.json", 1 << 20) or b""
+    parts = name.split("/") if "{0}" in spelling else [name]
+    made = entry.replace(name.encode(), spelling.format(*parts, table=place.url).encode())
+    assert made != entry
+    table._store.replace("_delta_log/00000000000000000001.json", made)
+    if by == "checkpoint":
+        place.handle().create_checkpoint()
+        for version in range(2):
+            table._store.remove(f"_delta_log/{version:020d}.json")
+    later(monkeypatch, 4)
+    assert find_orphans(place.url).files == ()
+
+
 def test_a_log_that_cannot_be_read_calls_nothing_an_orphan(lake: DeltaPlace, monkeypatch: pytest.MonkeyPatch) -> None:
     lake.store.replace("_delta_log/00000000000000000003.json", b"{")
     later(monkeypatch, 4)

@@ -142,6 +142,24 @@ def test_what_is_committed_between_the_list_and_the_metadata_is_named(
     assert found(local).files == ()
 
 
+@pytest.mark.parametrize("end", ["?a", "#a", "/", "/."])
+def test_a_file_whose_name_is_spelled_otherwise_is_no_orphan(
+    local: IcebergPlace, monkeypatch: pytest.MonkeyPatch, end: str
+) -> None:
+    written(local, (1, 3))
+    table = local.handle()
+    (file,) = (task.file for task in table.scan().plan_files())
+    path = Path(file.file_path.removeprefix("file://"))
+    other = path.with_name(f"after-3-{'0' * 24}.parquet")
+    shutil.copy(path, other)
+    later(monkeypatch)
+    assert kinds(found(local)) == {"data": 1}
+    file[1] = f"file://{other}{end}"
+    with table.transaction() as transaction, transaction.update_snapshot().fast_append() as append:
+        append.append_data_file(file)
+    assert found(local).files == ()
+
+
 def test_what_an_older_metadata_names_is_no_orphan(local: IcebergPlace, monkeypatch: pytest.MonkeyPatch) -> None:
     """An engine has replaced and expired it, and the log still leads back: then that version is forgotten too."""
     columns = as_columns("sequenceNumber", "subSequenceNumber")

@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Collection
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 from urllib.parse import quote, unquote
 
@@ -27,6 +27,7 @@ __all__ = [
     "check_names",
     "data_folder",
     "local_folder",
+    "own_name",
     "parse_position",
     "position_of",
     "position_text",
@@ -52,6 +53,7 @@ _WORDS = {
 _LONGEST_PART = 255  # bytes
 _LONGEST = _LONGEST_PART - len("stream=")  # of a folder's name
 _DIGITS = 129  # of a sequence number, which the service has at the most
+_QUERY = re.compile(r"[?#].*", re.DOTALL)
 _ESCAPE = re.compile(rb"@([0-9A-F]{2})")
 
 
@@ -61,6 +63,11 @@ def can_exist(name: str) -> bool:
         return "\0" not in name and all(len(part) <= _LONGEST_PART for part in os.fsencode(name).split(b"/"))
     except UnicodeEncodeError:
         return False
+
+
+def own_name(name: str) -> str:
+    """A file's name without its folders, however somebody has spelled it: ``a//x``, ``./x``, ``x/``, ``s3://b/x?y``."""
+    return _QUERY.sub("", PurePosixPath(name).name)
 
 
 def local_folder(path: str | os.PathLike[str], sink: str) -> Path:

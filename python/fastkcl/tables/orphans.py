@@ -1,6 +1,7 @@
 """Files of a table that nobody reads: a writer staged them and died before its commit.
 
-    Delta          data files that no entry of the log and no checkpoint names
+    Delta          data files that no entry of the log and no checkpoint names. The folder does not matter: names have
+                   random bits, and a log may spell one folder in several ways
     Iceberg        `iceberg.orphans`: files that no metadata names which the table still has
     ParquetTable   none, because the data file is the commit; on POSIX, files whose writing was not finished
 
@@ -23,6 +24,7 @@ from fastkcl.tables.base import RECOVERY, SinkError, parse_json
 from fastkcl.tables.delta.checkpoint_comparison import checkpoint_fault
 from fastkcl.tables.delta.entry_content import fault
 from fastkcl.tables.delta.log import LOG, MOST_BYTES, gaps, versions, whole_checkpoint
+from fastkcl.tables.folders import own_name
 from fastkcl.tables.formats import format_of
 from fastkcl.tables.object_store import S3Storage
 from fastkcl.tables.parquet.table import store_of
@@ -92,11 +94,11 @@ def find_orphans(
         )
     files = [each for each in store.walk() if each.key.endswith(".parquet") and each.modified < before]
     named = _named(store)
-    return Orphans(store, tuple(each for each in files if each.key not in named))
+    return Orphans(store, tuple(each for each in files if own_name(each.key) not in named))
 
 
 def _named(store: Store) -> set[str]:
-    """The files that the log names, now or as removed.
+    """The files that the log names, now or as removed, by their own names.
 
     Raises:
         SinkError: a part of the log is missing or damaged: what it names is no orphan.
@@ -135,7 +137,7 @@ def _named(store: Store) -> set[str]:
 
 
 def _paths(action: dict[str, Any]) -> list[str]:
-    return [unquote(action[kind]["path"]) for kind in ("add", "remove") if action.get(kind) is not None]
+    return [own_name(unquote(action[kind]["path"])) for kind in ("add", "remove") if action.get(kind) is not None]
 
 
 def _in_checkpoint(store: Store, key: str) -> set[str]:
@@ -160,7 +162,7 @@ def _in_checkpoint(store: Store, key: str) -> set[str]:
                                 f"{store.url}/{key}: a checkpoint with sidecars, which this does not read: nothing is"
                                 " called an orphan"
                             )
-                        found.update(unquote(path) for path in paths if path is not None)
+                        found.update(own_name(unquote(path)) for path in paths if path is not None)
         except (pa.ArrowException, OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise SinkError(f"{store.url}/{key}: a damaged checkpoint: {error}") from error
     return found

@@ -4,7 +4,7 @@ A checkpoint that can be read may still be wrong: without the column of transact
 without files readers would see none. So the newest checkpoint is compared with its own entry and those before it, and
 with the checkpoint before it if the entries go back to that:
 
-    positions    those that the log has are there; on a disk those of older entries, too
+    positions    those that the log has, or tells of, are there; on a disk those of older entries, too
     files        each one that the entries add, and do not remove, is there; on a disk those of older entries, too. With
                  those of the checkpoint before it no other ones are
     metadata     schema, partition columns and properties are those of the newest entry that has them, on a disk also

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pyiceberg.serializers import FromInputFile
 
 from fastkcl.tables.base import SinkError, in_one_line
+from fastkcl.tables.folders import own_name
 from fastkcl.tables.iceberg.catalog import load_table
 from fastkcl.tables.iceberg.head import KEPT
 from fastkcl.tables.iceberg.io import MissingError, storage_of, table_store
@@ -78,9 +79,9 @@ def iceberg_orphans(
     others = _of_others(store, there, named.logged, now)
     ours = _ours(now)
     old = [each for each in there if each.modified < before and each.key not in others and ours.fullmatch(each.key)]
-    if any(_base(each.key) not in named.logged for each in old):
+    if any(own_name(each.key) not in named.logged for each in old):
         named.read()
-    left = [each for each in old if _base(each.key) not in named.all]
+    left = [each for each in old if own_name(each.key) not in named.all]
     return store, sorted([*left, *(each for each in aside if each.modified < before)])
 
 
@@ -107,7 +108,7 @@ def _of_others(store: Store, there: Iterable[Found], logged: set[str], table: Ta
     """
     others = set()
     for key in (each.key for each in there if each.key.endswith(".metadata.json")):
-        if _base(key) in logged:
+        if own_name(key) in logged:
             continue
         body = store.read(key, _MOST_BYTES)
         if body is None:  # an old one, which a commit has removed
@@ -143,7 +144,7 @@ class _Names:
         self._io: FileIO = table.io
         # A REST catalog need not tell the first.
         files = [table.metadata_location, *(each.metadata_file for each in table.metadata.metadata_log)]
-        self.logged = {_base(location) for location in files if location}
+        self.logged = {own_name(location) for location in files if location}
         """Those of the metadata files."""
         self.all = set(self.logged)
         """All that are known so far."""
@@ -172,7 +173,7 @@ class _Names:
             for location, found in pool.map(
                 lambda item: (item[0], self._manifests(item[1], item[0] in current)), snapshots.items()
             ):
-                self.all.add(_base(location))
+                self.all.add(own_name(location))
                 for manifest in found:
                     _, needed = manifests.get(manifest.manifest_path, (manifest, False))
                     manifests[manifest.manifest_path] = manifest, needed or location in current
@@ -188,9 +189,9 @@ class _Names:
             return []  # of an expired snapshot
 
     def _files(self, manifest: ManifestFile, needed: bool) -> set[str]:
-        names = {_base(manifest.manifest_path)}
+        names = {own_name(manifest.manifest_path)}
         try:
-            names |= {_base(each.data_file.file_path) for each in entries_of(manifest, self._io)}
+            names |= {own_name(each.data_file.file_path) for each in entries_of(manifest, self._io)}
         except MissingError:
             if needed:
                 raise
@@ -198,8 +199,4 @@ class _Names:
 
     def _take_statistics(self, metadata: TableMetadata) -> None:
         files: list[Any] = [*metadata.statistics, *metadata.partition_statistics]
-        self.all |= {_base(each.statistics_path) for each in files}
-
-
-def _base(location: str) -> str:
-    return location.rpartition("/")[2]
+        self.all |= {own_name(each.statistics_path) for each in files}
