@@ -27,54 +27,27 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
-from typing import Final, NamedTuple
-from urllib.parse import unquote
 
-from fastkcl import Position
-from fastkcl.tables.base import RECOVERY, Shard, SinkError, parse_json
+from fastkcl.tables.base import RECOVERY, Shard, SinkError
 from fastkcl.tables.delta.actions import Json, position_by
 from fastkcl.tables.delta.checkpoint_content import Content, DamageError, content
 from fastkcl.tables.delta.checkpoint_files import FileCount, counted, counted_without
-from fastkcl.tables.delta.entry_content import fault, positions_left, told_positions
 from fastkcl.tables.delta.log import (
     LOG,
-    MOST_BYTES,
     checkpoint_version,
     entry_key,
-    versions,
     whole_checkpoint,
     whole_checkpoints,
 )
 from fastkcl.tables.delta.sidecars import ElsewhereError
-from fastkcl.tables.delta.snapshot import OURS, checked_metadata, checked_protocol, continues, does_nothing, whole
-from fastkcl.tables.folders import position_text
-from fastkcl.tables.posix_store import PosixStore
+from fastkcl.tables.delta.window import Contradiction, Span, Window, entries_before, shards_of
 from fastkcl.tables.store import Store
 
-__all__ = ["Contradiction", "CopyError", "checkpoint_fault", "contradiction", "refuse_copies"]
-
-_MOST_ENTRIES: Final = 1000
-"""Before a checkpoint, which are compared with it. deltalake makes one after 100 commits, Spark after 10."""
-_COMPARED: Final = (b'"txn"', b'"fastkcl"', b'"add"', b'"remove"', b'"metaData"')
-"""What lines of older entries have that count."""
-_FORGETS: Final = "delta.setTransactionRetentionDuration"
+__all__ = ["CopyError", "checkpoint_fault", "contradiction", "refuse_copies"]
 
 
 class CopyError(SinkError):
     """An entry of the log is a copy of another one, or has 0 bytes. `str()` says which."""
-
-
-class Contradiction(NamedTuple):
-    """What a checkpoint has otherwise than the log."""
-
-    why: str
-    is_certain: bool
-    """False: the log before it may be what is wrong."""
-    files: Sequence[str] = ()
-    """Of the checkpoint that has it so."""
-    is_of_nothing: bool = False
-    """Whether it was made over an entry of 0 bytes."""
 
 
 def contradiction(
@@ -97,20 +70,20 @@ def contradiction(
         OSError: a file cannot be read.
     """
     version, wholes = whole_checkpoints(names)
-    span = _Span.of(names, version)
+    span = Span.of(names, version)
     each_now = [content(store, files) if now is None or index else now for index, files in enumerate(wholes)]
     try:
         before = span.before(store)
-        earlier = _entries_before(store, names, span.there[0] if span.there else version + 1, len(span.there))
-        window = _Window.of(store, span.there, before, earlier.sure)
+        earlier = entries_before(store, names, span.there[0] if span.there else version + 1, len(span.there))
+        window = Window.of(store, span.there, before, earlier.sure)
         window.copied = earlier.copied or window.copied
         if earlier.metadata and not window.has_metadata:
             window.metadata = earlier.metadata
         files_before = None if before is None else counted(store, span.older_files, window.files)
     except (FileNotFoundError, ValueError, SinkError):  # that is damaged itself, and nobody relies on it
-        chain = _entries_before(store, names, version + 1, 0)
+        chain = entries_before(store, names, version + 1, 0)
         copied = None if chain.copied is None else Contradiction(chain.copied, is_certain=False)
-        sure, found = _Window(None, chain.sure), each_now[0]
+        sure, found = Window(None, chain.sure), each_now[0]
         wrong = copied or sure.of_positions(found, store.url) or chain.of_metadata(found)
         wrong = wrong or _of_files(store, wholes[0], sure, None, chain)
         return None if wrong is None else wrong._replace(files=wholes[0])
@@ -157,10 +130,10 @@ def _made_over_nothing(store: Store, names: Sequence[str], emptied: Sequence[int
             continue
         after, version = first, whole[first]
         _, wholes = whole_checkpoints(checkpoints[version])
-        span = _Span.of(names, version)
+        span = Span.of(names, version)
         with suppress(FileNotFoundError, ValueError, SinkError):  # damaged, and nobody relies on it
             before = span.before(store)
-            window = _Window.of(store, span.there, before)
+            window = Window.of(store, span.there, before)
             files_before = None if before is None else counted(store, span.older_files, window.files)
             if any(_has_nothing(store, files, content(store, files), window, files_before) for files in wholes):
                 return entry
@@ -182,7 +155,7 @@ def refuse_copies(store: Store, before: int, files: Sequence[str], version: int)
     """
     try:
         known = content(store, files) if before >= 0 else Content({}, {}, {})
-        window = _Window.of(store, range(before + 1, version + 1), known)
+        window = Window.of(store, range(before + 1, version + 1), known)
     except (FileNotFoundError, ValueError):
         return  # it is damaged itself, which who reads it will say
     if window.copied is not None:
@@ -209,236 +182,14 @@ def checkpoint_fault(store: Store, names: Sequence[str]) -> str | None:
     return None if found is None else f"{store.url}/{LOG}/{found.files[0]}: a damaged checkpoint: {found.why}"
 
 
-def _up_to(version: int, there: Sequence[int], most: int = _MOST_ENTRIES) -> list[int]:
-    """The versions without a gap that end with this one, at most so many."""
-    found: list[int] = []
-    for each in reversed(there[-most:] if most > 0 else ()):
-        if each != version - len(found):
-            break
-        found.append(each)
-    return found[::-1]
-
-
-def _entries_before(store: Store, names: Sequence[str], first: int, count: int) -> _Window:
-    """Positions and files in the entries that end before a version, up to one that continues from no other; on a disk.
-
-    Args:
-        store: the table's.
-        names: of all files in the log.
-        first: the version.
-        count: of the entries from there on, which were looked at.
-    """
-    found, emptied = _Window(None), list[int]()
-    if not isinstance(store, PosixStore):  # elsewhere each one is a request
-        return found
-    for version in _up_to(first - 1, [each for each in versions(names) if each < first], _MOST_ENTRIES - count):
-        text = store.read(entry_key(version), MOST_BYTES)
-        try:
-            if text is None or (text and fault(text)):
-                raise ValueError("a clean-up, or damage")
-            if not text:
-                emptied.append(version)
-            if is_mended := not text or does_nothing(text):
-                found.sure.clear()
-                found.files.clear()
-                found.metadata = {}
-            lines = [line for line in text.splitlines() if any(key in line for key in _COMPARED)]
-            found._take_entry(lines, entry_key(version), is_mended=is_mended)
-        except (ValueError, SinkError):
-            # What was before is not wanted any more; the next ones are looked at by themselves.
-            found = _Window(None, sure={} if text is None else positions_left(text))
-        if found.copied is not None:
-            break
-    found.emptied = emptied
-    return found
-
-
-class _Span(NamedTuple):
-    """The entries that a checkpoint stands for."""
-
-    older_files: Sequence[str]
-    """Of the checkpoint before it."""
-    there: Sequence[int]
-    """Versions without a gap, after that checkpoint and up to this one."""
-    goes_back: bool
-    """Whether that is all of them."""
-
-    @classmethod
-    def of(cls, names: Sequence[str], version: int) -> _Span:
-        """Of the checkpoint of a version; `names` are of all files in the log."""
-        older, older_files = whole_checkpoint([name for name in names if -1 < checkpoint_version(name) < version])
-        there = _up_to(version, [each for each in versions(names) if older < each <= version])
-        goes_back = len(there) == version - older if older_files else there[:1] == [0]
-        return cls(older_files, there, goes_back)
-
-    def before(self, store: Store) -> Content | None:
-        """What the table was before these entries; None if they do not go back to a checkpoint or the beginning.
-
-        Raises:
-            FileNotFoundError: a file of the checkpoint is not there.
-            DamageError: one is damaged.
-        """
-        if not self.goes_back:
-            return None
-        return content(store, self.older_files) if self.older_files else Content({}, {}, {})
-
-
-@dataclass(slots=True)
-class _Window:
-    """What entries do together, after the checkpoint before them if they go back to it."""
-
-    before: Content | None
-    earlier: Mapping[str, int] = field(default_factory=dict)
-    """Transactions of still earlier entries, which the checkpoint before them should have."""
-    transactions: dict[str, int] = field(default_factory=dict)
-    sure: dict[str, int] = field(default_factory=dict)
-    """Those since the newest entry whose content may be gone."""
-    protocol: Mapping[str, Json] = field(default_factory=dict)
-    files: dict[str, bool] = field(default_factory=dict)
-    """Whether the last entry that names a file adds it."""
-    metadata: Mapping[str, Json] = field(default_factory=dict)
-    has_metadata: bool = False
-    """Whether an entry has it."""
-    copied: str | None = None
-    """The entry that does not continue from those before it, in words."""
-    emptied: list[int] = field(default_factory=list)
-    """The entries of 0 bytes, in order; deltalake and others take them for ones that do nothing."""
-    is_mended: bool = False
-
-    @classmethod
-    def of(
-        cls, store: Store, there: Sequence[int], before: Content | None, earlier: Mapping[str, int] | None = None
-    ) -> _Window:
-        """Of the entries of these versions.
-
-        Args:
-            store: the table's.
-            there: versions without a gap.
-            before: what the table was before them; None if they do not go back to a checkpoint or the beginning.
-            earlier: transactions of entries before them.
-
-        Raises:
-            FileNotFoundError: one is not there.
-            ValueError: one is damaged.
-        """
-        found = cls(before, earlier or {})
-        if before is not None:
-            found.metadata, found.protocol = before.metadata, before.protocol
-        for version in there:
-            text = store.read(entry_key(version), MOST_BYTES)
-            if text is None:
-                raise FileNotFoundError(entry_key(version))
-            if not text:
-                found.emptied.append(version)
-            elif why := fault(text):
-                raise ValueError(why)
-            found._take_entry(text.splitlines(), entry_key(version), is_mended=not text or does_nothing(text))
-        return found
-
-    def _take_entry(self, lines: Sequence[bytes], name: str, *, is_mended: bool) -> None:
-        """Take in an entry, or those of its lines that count.
-
-        Args:
-            lines: of the entry.
-            name: the entry's.
-            is_mended: whether what it did may be gone.
-
-        Raises:
-            ValueError: it is damaged.
-        """
-        files: dict[str, bool] = {}
-        try:
-            actions = [parse_json(line) if line else {} for line in lines]
-            self.copied = self.copied or self._copied(actions, name)
-            self.is_mended = self.is_mended or is_mended
-            for action in actions:
-                self._take(action, files)
-        except (KeyError, TypeError, AttributeError, OverflowError) as error:
-            raise ValueError(repr(error)) from error
-        self.files |= files
-
-    def _copied(self, actions: Sequence[Json], name: str) -> str | None:
-        """What is wrong with the place of an entry that is about to be taken in."""
-        told = [(action.get("commitInfo") or {}).get("fastkcl") for action in actions]
-        for each in (one for found in told for one in (found if isinstance(found, list) else [found])):
-            match each:
-                case {"stream": str(stream), "shard": str(shard_id), "after": str(after)}:
-                    try:
-                        at = self._position(Shard(stream, shard_id))
-                    except SinkError:  # a part of it is before these entries
-                        continue
-                    if not continues(each, at, is_mended=self.is_mended):
-                        return (
-                            f"{name} continues {stream}, {shard_id} from {after[:200]}, and the entries before it"
-                            f" end at {position_text(at)}: it is a copy of another entry"
-                        )
-        return None
-
-    def _take(self, action: Json, files: dict[str, bool]) -> None:
-        """Take in an action of an entry; the file whose rows it deletes may be removed and added in any order."""
-        if found := (action.get("commitInfo") or {}).get("fastkcl"):  # a transaction of it may be lost
-            self.transactions |= (told := told_positions(found))
-            self.sure |= told
-        if (found := action.get("txn")) and found["appId"].startswith(OURS):
-            self.transactions[found["appId"]] = self.sure[found["appId"]] = whole(found["version"])
-        if found := action.get("add"):
-            files[unquote(found["path"])] = True
-        if found := action.get("remove"):
-            files.setdefault(unquote(str(found["path"])), False)
-        if found := action.get("metaData"):
-            self.metadata, self.has_metadata = checked_metadata(found), True
-        if found := action.get("protocol"):
-            self.protocol = checked_protocol(found)
-
-    def _position(self, shard: Shard) -> Position | None:
-        before = {} if self.before is None else self.before.transactions
-        return position_by({**before, **self.earlier, **self.transactions}.get, shard, "")
-
-    def shards(self) -> set[Shard]:
-        """Those that have a position, or a part of it."""
-        before = {} if self.before is None else self.before.transactions
-        return _shards({**before, **self.earlier, **self.transactions})
-
-    def of_positions(self, found: Content, where: str) -> Contradiction | None:
-        """Which position a checkpoint has otherwise."""
-        if _FORGETS in (found.metadata.get("configuration") or {}):
-            return None
-        for shard in sorted(self.shards(), key=lambda each: (each.stream, each.shard_id)):
-            name = f"the position of {shard.stream}, {shard.shard_id}"
-            try:
-                wanted = self._position(shard)
-            except SinkError:  # of the older checkpoint
-                continue
-            try:
-                there = position_by(found.transactions.get, shard, where)
-            except SinkError:
-                return Contradiction(f"it has a part of {name}", is_certain=True)
-            if wanted is None or there == wanted:
-                continue
-            why = f"{name} is {position_text(there)} in it, and {position_text(wanted)} in the log before it"
-            return Contradiction(why, is_certain=False)
-        return None
-
-    def of_metadata(self, found: Content) -> Contradiction | None:
-        """What of the metadata a checkpoint has otherwise."""
-        for name in ("schemaString", "partitionColumns", "configuration") if self.metadata else ():
-            if _comparable(self.metadata, name) != _comparable(found.metadata, name):
-                return Contradiction(f"its {name} is another one than in the log before it", is_certain=False)
-        return None
-
-
-def _comparable(metadata: Mapping[str, Json], name: str) -> Json:
-    return parse_json(metadata[name]) if name == "schemaString" else metadata.get(name) or None
-
-
-def _has_nothing(store: Store, files: Sequence[str], found: Content, window: _Window, before: FileCount | None) -> bool:
+def _has_nothing(store: Store, files: Sequence[str], found: Content, window: Window, before: FileCount | None) -> bool:
     """Whether a checkpoint has just what a window with entries of 0 bytes has, and nothing of theirs.
 
     Not judged is a window that does not go back to the checkpoint before it, or to the entry that makes the table.
     """
     if before is None or not window.metadata:
         return False
-    if _shards(found.transactions) - window.shards():  # it was made when the entry was whole
+    if shards_of(found.transactions) - window.shards():  # it was made when the entry was whole
         return False
     return not (
         window.of_positions(found, store.url)
@@ -457,9 +208,9 @@ def _asked(protocol: Mapping[str, Json]) -> tuple[Json, ...]:
 def _of_files(
     store: Store,
     files: Sequence[str],
-    window: _Window,
+    window: Window,
     before: FileCount | None,
-    earlier: _Window | None = None,
+    earlier: Window | None = None,
     without: Shard | None = None,
 ) -> Contradiction | None:
     """Which files a checkpoint has otherwise.
@@ -488,13 +239,3 @@ def _of_files(
         why = f"it lacks {len(missing)} files that the log has, {min(missing)[:200]!r} for one"
         return Contradiction(why, is_certain=False)
     return None
-
-
-def _shards(transactions: Mapping[str, int]) -> set[Shard]:
-    """Of which transactions have a position, or a part of it."""
-    found = set()
-    for name in transactions:
-        match name.removeprefix(OURS).split("/"):
-            case [stream, shard_id, *_]:
-                found.add(Shard(unquote(stream), unquote(shard_id)))
-    return found

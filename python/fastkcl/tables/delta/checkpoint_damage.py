@@ -19,7 +19,7 @@ from typing import BinaryIO, Final
 from fastkcl.stdio.log import logger
 from fastkcl.tables import storage
 from fastkcl.tables.base import RECOVERY, Shard, SinkError, parse_json
-from fastkcl.tables.delta.checkpoint_comparison import Contradiction, contradiction
+from fastkcl.tables.delta.checkpoint_comparison import contradiction
 from fastkcl.tables.delta.checkpoint_content import DamageError, content
 from fastkcl.tables.delta.log import (
     LAST_CHECKPOINT,
@@ -37,6 +37,7 @@ from fastkcl.tables.delta.log import (
 )
 from fastkcl.tables.delta.refusals import RefusalError, opened
 from fastkcl.tables.delta.sidecars import SIDECARS, sidecar_fault, sidecar_name, sidecars_in
+from fastkcl.tables.delta.window import Contradiction
 from fastkcl.tables.posix_store import PosixStore
 from fastkcl.tables.store import Store, StoreError
 

@@ -22,7 +22,7 @@ from urllib.parse import unquote
 from fastkcl.stdio.log import logger
 from fastkcl.tables.base import RECOVERY, Shard, SinkError
 from fastkcl.tables.delta.actions import Json, lines, position_by, removed, written_at
-from fastkcl.tables.delta.checkpoint_comparison import Contradiction, contradiction
+from fastkcl.tables.delta.checkpoint_comparison import contradiction
 from fastkcl.tables.delta.checkpoint_content import Content, DamageError, content
 from fastkcl.tables.delta.checkpoint_damage import set_damage_aside
 from fastkcl.tables.delta.checkpoint_files import counted_without
@@ -42,6 +42,7 @@ from fastkcl.tables.delta.log import (
 )
 from fastkcl.tables.delta.refusals import RefusalError, opened
 from fastkcl.tables.delta.snapshot import NOTHING, Snapshot, digest
+from fastkcl.tables.delta.window import Contradiction
 from fastkcl.tables.posix_store import PosixStore
 from fastkcl.tables.store import Store, StoreError
 
