@@ -446,3 +446,57 @@ def test_what_optimize_has_done_since_the_damage_is_taken_back(tmp_path: Path, d
     assert state.ok
     assert state.shards[0].doubles.rows == 0
     assert sorted(place.numbers()) == [*range(1, 5), *([] if damage == OPTIMIZE else [5, 6]), 7, 8]
+
+
+@pytest.mark.parametrize("checkpoints", ["before", "right after it", "after it", "after it, twice"])
+@pytest.mark.parametrize("by_others", [False, True], ids=["ours", "by OPTIMIZE"])
+def test_a_checkpoint_over_an_entry_that_has_lost_a_file(tmp_path: Path, checkpoints: str, *, by_others: bool) -> None:
+    """The file's rows are in no reader's sight; a checkpoint that was made before has them."""
+    place = delta_posix(tmp_path)
+    other = written(place, (1, 2), shard=OTHER)
+    written(place, (1, 4), (5, 6))
+    if by_others:
+        place.handle().optimize.compact()
+    other.append(arrived([3]), as_they_are)  # this writer is past the entry
+    at = 4 if by_others else 3
+    if checkpoints == "before":
+        place.handle().create_checkpoint()
+    entry = place.store.read(entry_key(at), 1 << 20) or b""
+    left = [line for line in entry.splitlines(keepends=True) if not line.startswith(b'{"add"')]
+    place.store.replace(entry_key(at), b"".join(left))
+    if checkpoints == "right after it":
+        place.handle().create_checkpoint()
+    for number in (4, 5):
+        other.append(arrived([number]), as_they_are)
+        if "twice" in checkpoints or (checkpoints == "after it" and number == 5):
+            place.handle().create_checkpoint()
+    assert any("it names 0 of 1 files" in each for each in inspected(place).damage)
+    if checkpoints == "before":
+        assert place.table().open(SHARD) == Position("6", 0)
+        return
+    with pytest.raises(SinkError, match=rf"{entry_key(at)} is damaged, .*it names 0 of 1 files.* has nothing of it"):
+        place.table().open(SHARD)
+
+
+@pytest.mark.parametrize(
+    "lost",
+    [slice(1, 2), slice(-2, None), slice(-2, -1), slice(1, None)],
+    ids=["its file", "its position", "a part of its position", "all but its description"],
+)
+def test_no_checkpoint_is_made_over_an_entry_that_has_lost_lines(
+    place: DeltaPlace, lost: slice, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A writer that is past it goes on, and others see what is wrong."""
+    table = written(place, (1, 2))
+    place.handle().alter.set_table_properties({"delta.checkpointInterval": "5"})
+    for number in (3, 4):
+        table.append(arrived([number]), as_they_are)
+    entry = (place.store.read(entry_key(3), 1 << 20) or b"").splitlines(keepends=True)
+    del entry[lost]
+    place.store.replace(entry_key(3), b"".join(entry))
+    for number in (5, 6):
+        table.append(arrived([number]), as_they_are)
+    assert len(place.entries()) == 7
+    assert "no checkpoint of its log is made" in caplog.text
+    assert entry_key(3) in caplog.text
+    assert not [each for each in place.store.files(LOG) if "checkpoint" in each.key]

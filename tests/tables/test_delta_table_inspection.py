@@ -108,18 +108,23 @@ def test_faults(place: DeltaPlace) -> None:
     assert state.unknown == (place.files()[1],)
 
 
+def add_by_hand(place: DeltaPlace, version: int, name: str) -> None:
+    """An entry that adds the table's first file again, under another name."""
+    (add,) = (
+        line for line in (place.store.read(entry_key(1), 1 << 20) or b"").splitlines() if line.startswith(b'{"add"')
+    )
+    action = json.loads(add)
+    action["add"]["path"] = name
+    place.store.create(entry_key(version), b'{"commitInfo":{}}\n' + json.dumps(action).encode() + b"\n")
+
+
 @pytest.mark.parametrize(
     "name", ["a\0.parquet", "a" * 300 + ".parquet", "a%00.parquet", "/".join(["a" * 200] * 30), "{file}/a.parquet"]
 )
 def test_a_name_that_no_file_can_have_is_a_missing_file(place: DeltaPlace, name: str) -> None:
     written(place, (1, 2))
     name = name.replace("{file}", place.files()[0])
-    (add,) = (
-        line for line in (place.store.read(entry_key(1), 1 << 20) or b"").splitlines() if line.startswith(b'{"add"')
-    )
-    action = json.loads(add)
-    action["add"]["path"] = name
-    place.store.create(entry_key(2), b'{"commitInfo":{}}\n' + json.dumps(action).encode() + b"\n")
+    add_by_hand(place, 2, name)
     state = inspected(place)
     assert not state.ok
     assert state.damage == (f"{place.url}/{unquote(name)}: the log names it, and it is missing",)
@@ -192,3 +197,25 @@ def test_an_entry_that_is_missing(place: DeltaPlace) -> None:
     written(place, (1, 2), (3, 4), (5, 6))
     place.store.remove(entry_key(2))
     assert inspected(place).damage == (f"{place.url}/{entry_key(2)}: missing, and there are later ones",)
+
+
+@pytest.mark.parametrize("within", ["a removed file", "an entry"])
+def test_a_file_within_another_one_is_missing(tmp_path: Path, within: str) -> None:
+    place = delta_posix(tmp_path)
+    written(place, (1, 2), (3, 4))
+    name = place.files()[0] if within == "a removed file" else entry_key(0)
+    place.handle().optimize.compact()
+    add_by_hand(place, 4, f"{name}/a.parquet")
+    assert inspected(place).damage == (f"{place.url}/{name}/a.parquet: the log names it, and it is missing",)
+
+
+def test_a_link_to_itself_in_the_place_of_a_file(tmp_path: Path) -> None:
+    place = delta_posix(tmp_path)
+    written(place, (1, 2))
+    (name,) = place.files()
+    place.store.remove(name)
+    Path(place.url, name).symlink_to(name.rpartition("/")[2])
+    state = inspected(place)
+    assert not state.ok
+    told = (*state.damage, *(each for shard in state.shards for each in shard.damage))
+    assert any("a link that leads in a circle is in the place of a file: restore" in each for each in told)

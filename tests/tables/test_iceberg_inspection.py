@@ -224,6 +224,7 @@ MANIFEST = lambda handle: handle.current_snapshot().manifests(handle.io)[0].mani
         (LIST, cut, "a manifest list that is damaged: "),
         (LIST, remove, "the manifest list of snapshot "),
         (OLD_LIST, remove, "the manifest list of snapshot "),
+        (OLD_LIST, cut, "a manifest list that is damaged: "),
         (MANIFEST, cut, "a manifest that is damaged: "),
         (MANIFEST, remove, "a file of the table's metadata is gone"),
     ],
@@ -337,3 +338,41 @@ def test_a_name_that_no_file_can_have_is_a_missing_file(local: IcebergPlace, nam
         append.append_data_file(file)
     code, shard = inspect_one(local)
     assert (code, shard["missing_files"]) == (1, [made.removeprefix(f"{table.location()}/")])
+
+
+@pytest.mark.parametrize("name", ["s3://b/x", "file://elsewhere/x", "file://[", "hdfs://a/x"])
+def test_a_data_file_in_no_place_of_a_table_is_missing(local: IcebergPlace, name: str) -> None:
+    plain(local, (1, 2))
+    (file,) = (task.file for task in local.handle().scan().plan_files())
+    file[1] = name
+    with local.handle().transaction() as transaction, transaction.update_snapshot().fast_append() as append:
+        append.append_data_file(file)
+    code, report = inspect(local)
+    assert code == 1
+    assert report["shards"][0]["missing_files"] == [name]
+    assert any(each.startswith(f"{name}: ") for each in report["damage"])
+
+
+@pytest.mark.parametrize("what", [lambda file: file.mkdir(), lambda file: file.symlink_to(file.name)])
+def test_something_else_in_the_place_of_a_data_file(local: IcebergPlace, what: Callable[[Path], None]) -> None:
+    plain(local, (1, 2), (3, 4))
+    (first, *_) = plans(local)
+    path(first).unlink()
+    what(path(first))
+    code, report = inspect(local)
+    assert code == 1
+    assert any("is in the place of a file: restore the file from a copy" in each for each in report["damage"])
+
+
+@pytest.mark.parametrize("name", ["a\0.avro", "a" * 300 + ".avro", "/".join(["a" * 200] * 30), "s3://b/x", "file://["])
+def test_a_manifest_list_that_cannot_exist_is_damage(local: IcebergPlace, name: str) -> None:
+    plain(local, (1, 2), (3, 4))
+    handle = local.handle()
+    metadata = path(handle.metadata_location)
+    table = json.loads(metadata.read_text())
+    made = name if "://" in name else f"{handle.location()}/metadata/{name}"
+    table["snapshots"][0]["manifest-list"] = made
+    metadata.write_text(json.dumps(table))
+    code, report = inspect(local)
+    assert code == 1
+    assert report["damage"][0].startswith(f"{made[:200]}")

@@ -672,3 +672,12 @@ def test_a_zombie_and_its_successor_in_any_order(tmp_path: Path, seed: int) -> N
     race(PARQUET, tmp_path, order, [[(1, 6), (7, 12)], [(4, 8), (9, 10), (11, 20)]])
     assert stored(tmp_path) == list(range(1, 21))
     assert opened(tmp_path)[1] == Position("20", 0)
+
+
+def test_a_folder_whose_name_is_too_long_for_a_shard_is_named(tmp_path: Path) -> None:
+    table = tmp_path / "table"
+    opened(table)[0].write(rows(1, 3), SESSION)
+    (table / "_commits" / "clicks" / ("s" * 255)).mkdir()
+    found = inspect_table(table)
+    assert not found.ok
+    assert any("no name of a shard's folder" in each for each in found.damage)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ from fastkcl.tables import Shard, SinkError
 from fastkcl.tables.formats import inspect_table
 from fastkcl.tables.inspection import TableState
 from sink_helpers import SHARD
-from table_helpers import DAY, NOON, Place, arrived, as_they_are
+from table_helpers import DAY, NOON, Place, arrived, as_they_are, posix_place
 
 OTHER = Shard("clicks", "shardId-000000000007")
 
@@ -173,3 +174,27 @@ def test_the_command(place: Place) -> None:
     done = CliRunner().invoke(cli, ["sink", "inspect", nowhere, *options], env=keys)
     assert done.exit_code == 2
     assert nowhere in done.output
+
+
+def test_a_folder_in_the_place_of_the_newest_file(tmp_path: Path) -> None:
+    """Nothing continues from it, so nothing else would miss it."""
+    place = posix_place(tmp_path)
+    write(place, (1, 9), (10, 12))
+    key = place.files()[-1]
+    place.store.remove(key)
+    Path(place.url, key).mkdir()
+    found = inspect(place)
+    assert not found.ok
+    assert found.damage[0].startswith(f"{key}: a folder is in the place of a file: restore the file from a copy")
+
+
+def test_a_link_to_itself_in_the_place_of_a_file(tmp_path: Path) -> None:
+    place = posix_place(tmp_path)
+    write(place, (1, 9), (10, 12))
+    key = place.files()[-1]
+    place.store.remove(key)
+    Path(place.url, key).symlink_to(key.rpartition("/")[2])
+    found = inspect(place)
+    (shard,) = found.shards
+    assert not found.ok
+    assert any("a link that leads in a circle is in the place of a file" in each for each in shard.damage)

@@ -10,15 +10,15 @@ from __future__ import annotations
 import errno
 import io
 import os
-from collections.abc import Callable, Container, Iterator, Sequence
-from pathlib import PurePosixPath
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, BinaryIO, Final, NamedTuple, TypeAlias, TypeVar
 
 from fastkcl import Position
 from fastkcl.tables.base import Shard, SinkError, parse_json, place
-from fastkcl.tables.folders import can_exist, parse_position
+from fastkcl.tables.folders import can_exist, own_name, parse_position
 from fastkcl.tables.inspection import NO_POSITIONS, ShardState, check_rows
 from fastkcl.tables.parquet_file import FOOTER_KEY
+from fastkcl.tables.storage import InTheWayError
 
 __all__ = ["Commit", "FilesByShard", "check_commits", "check_files", "commits_of", "of_any_name"]
 
@@ -31,12 +31,12 @@ Finds: TypeAlias = "Callable[[str], BinaryIO | None]"
 T = TypeVar("T")
 
 
-def of_any_name(look: Callable[[str], T | None], named: Container[str]) -> Callable[[str], T | None]:
+def of_any_name(look: Callable[[str], T | None], damage: list[str]) -> Callable[[str], T | None]:
     """`look`, for files on a disk, of whatever name a log may have: None for one that no file there can have.
 
     Args:
         look: what it finds of a file; None if that is missing.
-        named: the log's files. Another cannot be within one of them.
+        damage: gets what is in the place of a file, or why a place can have none.
     """
 
     def look_safely(name: str) -> T | None:
@@ -47,10 +47,18 @@ def of_any_name(look: Callable[[str], T | None], named: Container[str]) -> Calla
         except OSError as error:
             if error.errno != errno.ENAMETOOLONG:
                 raise
-        except SinkError:
-            if not any(str(folder) in named for folder in PurePosixPath(name).parents):
+        except InTheWayError as error:
+            if error.path.name == own_name(name):
+                tell(str(error))
+            elif "=" in error.path.name:  # a file is in the place of a partition's folder, and hides all of it
                 raise
+        except (SinkError, ValueError) as error:
+            tell(f"{name[:200]}: {error}")
         return None
+
+    def tell(why: str) -> None:
+        if why not in damage:
+            damage.append(why)
 
     return look_safely
 

@@ -161,8 +161,13 @@ class PosixStore:
                 key = path.relative_to(self._root).as_posix()
                 if not is_visible(key):
                     continue
-                status = storage.status(path)
-                if status is None and path.is_symlink():  # leads nowhere, and readers see it
+                try:
+                    status = storage.status(path)
+                except storage.InTheWayError as error:
+                    if error.path != path:
+                        raise
+                    status = None
+                if status is None and path.is_symlink():  # leads nowhere, or to itself, and readers see it
                     status = path.lstat()
                 if status is not None:
                     found.append(Found(key, status.st_size, status.st_mtime))

@@ -30,6 +30,7 @@ from fastkcl.portable import sync
 from fastkcl.tables.base import RECOVERY, SinkError
 
 __all__ = [
+    "InTheWayError",
     "create",
     "file_status",
     "link",
@@ -52,6 +53,15 @@ _MOST_BYTES = 64 << 20
 _NOWHERE = "a link that leads nowhere"
 _CIRCLE = "a link that leads in a circle"
 _MOVE = f"move it away, and restore the folder from a copy; {RECOVERY}"
+
+
+class InTheWayError(SinkError):
+    """Something else is in the place of a file or a folder."""
+
+    def __init__(self, message: str, path: Path) -> None:
+        super().__init__(message)
+        self.path = path
+        """Where it is."""
 
 
 def write_new(path: Path, body: bytes | memoryview) -> None:
@@ -134,7 +144,7 @@ def names(folder: Path) -> list[str]:
         return sorted(os.listdir(folder))  # noqa: PTH208 - there can be very many
     except FileNotFoundError:
         if folder.is_symlink():
-            raise SinkError(f"{folder}: {_NOWHERE} is in the place of a folder: {_MOVE}") from None
+            raise InTheWayError(f"{folder}: {_NOWHERE} is in the place of a folder: {_MOVE}", folder) from None
         return []
     except OSError as error:
         _check_folders(folder, error)
@@ -158,7 +168,7 @@ def _check_folders(path: Path, error: OSError) -> None:
             if failure.errno != errno.ELOOP:
                 return
             what = _CIRCLE
-        raise SinkError(f"{each}: {what} is in the place of a folder: {_MOVE}") from error
+        raise InTheWayError(f"{each}: {what} is in the place of a folder: {_MOVE}", each) from error
 
 
 def file_status(path: Path) -> os.stat_result | None:
@@ -182,7 +192,8 @@ def file_status(path: Path) -> os.stat_result | None:
         if stat.S_ISREG(found.st_mode):
             return found
         what = "a folder" if stat.S_ISDIR(found.st_mode) else "a FIFO, socket or device"
-    raise SinkError(f"{path}: {what} is in the place of a file: restore the file from a copy; {RECOVERY}")
+    told = f"{path}: {what} is in the place of a file: restore the file from a copy; {RECOVERY}"
+    raise InTheWayError(told, path)
 
 
 def read(path: Path, most: int = _MOST_BYTES) -> bytes | None:

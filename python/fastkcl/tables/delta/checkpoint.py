@@ -10,7 +10,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Final
 
-from fastkcl.tables.delta.checkpoint_comparison import refuse_copies
+from fastkcl.tables.delta.checkpoint_comparison import check_entries
 from fastkcl.tables.delta.log import LAST_CHECKPOINT, LOG, MOST_BYTES, entry_key, version_named, whole_checkpoint
 from fastkcl.tables.object_store import ObjectStore
 from fastkcl.tables.posix_store import PosixStore
@@ -59,7 +59,7 @@ def make_checkpoint(store: Store, version: int, options: Mapping[str, str]) -> N
         keys = [f"{LOG}/{name}" for name in files] + [entry_key(number) for number in range(before + 1, version + 1)]
         for key in keys:
             _bring(store, key, Path(scratch) / key)
-        refuse_copies(store if isinstance(store, PosixStore) else PosixStore(Path(scratch)), before, files, version)
+        check_entries(store if isinstance(store, PosixStore) else PosixStore(Path(scratch)), before, files, version)
         made = DeltaTable(scratch)
         made.create_checkpoint()
         for path in sorted(path for path in log.rglob("*") if path.is_file() and not path.is_symlink()):

@@ -12,8 +12,9 @@ with the checkpoint before it if the entries go back to that:
     entries      each one of ours continues from the position of those before it: a copy of an older one does not, and
                  a checkpoint that was made of it has set the shard back. On a disk this is looked at in older entries
                  too: the checkpoint before the newest one may have been made of a copy
-    nothing      an entry of 0 bytes counts as damaged before the checkpoint if that has just what the other entries
-                 have. It may have been sound, and done nothing, or nothing that later entries did not do again
+    nothing      an entry of 0 bytes, or one that names less files than it counts, was damaged before the
+                 checkpoint if that has just what is left. The first may have been sound, and done nothing, or nothing
+                 that later entries did not do again
     mended       beside an entry that somebody has replaced by one that does nothing, the checkpoint may have more
 
 If they disagree, an entry or the older checkpoint may as well be damaged: nobody can know. A sound checkpoint that was
@@ -43,11 +44,11 @@ from fastkcl.tables.delta.sidecars import ElsewhereError
 from fastkcl.tables.delta.window import Contradiction, Span, Window, entries_before, shards_of
 from fastkcl.tables.store import Store
 
-__all__ = ["CopyError", "checkpoint_fault", "contradiction", "refuse_copies"]
+__all__ = ["EntryError", "check_entries", "checkpoint_fault", "contradiction"]
 
 
-class CopyError(SinkError):
-    """An entry of the log is a copy of another one, or has 0 bytes. `str()` says which."""
+class EntryError(SinkError):
+    """An entry of the log is a copy of another one, or damaged. `str()` says which."""
 
 
 def contradiction(
@@ -86,37 +87,44 @@ def contradiction(
         sure, found = Window(None, chain.sure), each_now[0]
         wrong = copied or sure.of_positions(found, store.url) or chain.of_metadata(found)
         wrong = wrong or _of_files(store, wholes[0], sure, None, chain)
-        return None if wrong is None else wrong._replace(files=wholes[0])
+        if wrong is not None:
+            return wrong._replace(files=wholes[0])
+        return _made_over_nothing(store, names, chain.hollow, wholes)
     for files, found in zip(wholes, each_now, strict=True):
         if window.copied is not None:
             return Contradiction(window.copied, is_certain=False, files=files)
-        if window.emptied:
-            if _has_nothing(store, files, found, window, files_before):
-                return _of_nothing(window.emptied[-1], files)
+        if window.hollow and _has_nothing(store, files, found, window, files_before):
+            return _of_nothing(window.hollow, files)
+        if window.is_emptied:
             continue
         wrong = window.of_positions(found, store.url) or window.of_metadata(found)
         if wrong is not None and (wrong.is_certain or not window.is_mended):
             return wrong._replace(files=files)
         without = shard if shard is not None and position_by(found.transactions.get, shard, store.url) is None else None
-        wrong = _of_files(store, files, window, files_before, earlier, without)
+        known_before = None if window.hollow else files_before
+        wrong = _of_files(store, files, window, known_before, earlier, without)
         if wrong is not None and (wrong.is_certain or not window.is_mended):
             return wrong._replace(files=files)
-    made_over = _made_over_nothing(store, names, earlier.emptied)
-    return None if made_over is None else _of_nothing(made_over, wholes[0])
+    return _made_over_nothing(store, names, earlier.hollow, wholes)
 
 
-def _of_nothing(entry: int, files: Sequence[str]) -> Contradiction:
-    why = f"{entry_key(entry)} has 0 bytes, and the checkpoint has nothing of it"
-    return Contradiction(why, is_certain=False, files=files, is_of_nothing=True)
+def _of_nothing(hollow: dict[int, str], files: Sequence[str]) -> Contradiction:
+    """Of the newest of these entries."""
+    entry = next(reversed(hollow))
+    told = f"{entry_key(entry)} {hollow[entry]}, and the checkpoint has nothing of it"
+    return Contradiction(told, is_certain=False, files=files, is_of_nothing=True)
 
 
-def _made_over_nothing(store: Store, names: Sequence[str], emptied: Sequence[int]) -> int | None:
-    """The newest of these entries of 0 bytes of which a checkpoint has nothing; the checkpoints after it have no more.
+def _made_over_nothing(
+    store: Store, names: Sequence[str], hollow: dict[int, str], newest: Sequence[Sequence[str]]
+) -> Contradiction | None:
+    """The newest of these entries of which a checkpoint has nothing; the checkpoints after it have no more.
 
     Args:
         store: the table's.
         names: of all files in the log that have content, or are entries.
-        emptied: versions, in order.
+        hollow: versions, in order, with what is wrong.
+        newest: the files of the newest checkpoints, which are of one version.
     """
     checkpoints: dict[int, list[str]] = {}
     for name in names:
@@ -124,7 +132,7 @@ def _made_over_nothing(store: Store, names: Sequence[str], emptied: Sequence[int
             checkpoints.setdefault(version, []).append(name)
     whole = sorted(each for each, files in checkpoints.items() if whole_checkpoint(files)[0] == each)
     after = len(whole)
-    for entry in reversed(emptied):
+    for entry in reversed(hollow):
         first = bisect_left(whole, entry)
         if first >= after:  # it was looked at for a later entry
             continue
@@ -136,12 +144,12 @@ def _made_over_nothing(store: Store, names: Sequence[str], emptied: Sequence[int
             window = Window.of(store, span.there, before)
             files_before = None if before is None else counted(store, span.older_files, window.files)
             if any(_has_nothing(store, files, content(store, files), window, files_before) for files in wholes):
-                return entry
+                return _of_nothing({entry: hollow[entry]}, newest[0])
     return None
 
 
-def refuse_copies(store: Store, before: int, files: Sequence[str], version: int) -> None:
-    """See that a checkpoint that is to be made would set no shard back, nor pass over an entry of 0 bytes.
+def check_entries(store: Store, before: int, files: Sequence[str], version: int) -> None:
+    """See that a checkpoint that is to be made would set no shard back, nor pass over what an entry has lost.
 
     Args:
         store: of the log.
@@ -150,18 +158,25 @@ def refuse_copies(store: Store, before: int, files: Sequence[str], version: int)
         version: the new checkpoint is of this one.
 
     Raises:
-        CopyError: an entry between the two is a copy of another one, or empty.
+        EntryError: an entry between the two is a copy of another one, or damaged.
         OSError: a file cannot be read.
     """
     try:
         known = content(store, files) if before >= 0 else Content({}, {}, {})
+    except (FileNotFoundError, DamageError):
+        return  # who reads it will say so
+    try:
         window = Window.of(store, range(before + 1, version + 1), known)
-    except (FileNotFoundError, ValueError):
-        return  # it is damaged itself, which who reads it will say
+    except FileNotFoundError:
+        return
+    except ValueError as error:
+        raise EntryError(f"{error}; {RECOVERY}") from error
     if window.copied is not None:
-        raise CopyError(f"{window.copied}; {RECOVERY}")
-    if window.emptied:
-        raise CopyError(f"{entry_key(window.emptied[-1])} has 0 bytes; {RECOVERY}")
+        raise EntryError(f"{window.copied}; {RECOVERY}")
+    if window.torn is not None:
+        raise EntryError(f"{window.torn}; {RECOVERY}")
+    for entry, why in window.hollow.items():
+        raise EntryError(f"{entry_key(entry)} {why}; {RECOVERY}")
 
 
 def checkpoint_fault(store: Store, names: Sequence[str]) -> str | None:
@@ -183,7 +198,7 @@ def checkpoint_fault(store: Store, names: Sequence[str]) -> str | None:
 
 
 def _has_nothing(store: Store, files: Sequence[str], found: Content, window: Window, before: FileCount | None) -> bool:
-    """Whether a checkpoint has just what a window with entries of 0 bytes has, and nothing of theirs.
+    """Whether a checkpoint has just what a window with hollow entries has, and nothing that these have lost.
 
     Not judged is a window that does not go back to the checkpoint before it, or to the entry that makes the table.
     """

@@ -25,9 +25,9 @@ from fastkcl.tables.delta.actions import transactions
 from fastkcl.tables.delta.snapshot import OURS, checked_metadata, checked_protocol
 from fastkcl.tables.folders import parse_position
 
-__all__ = ["fault", "positions_left", "told_positions"]
+__all__ = ["fault", "lost_files", "positions_left", "told_positions"]
 
-_NO_JSON: Final = "damaged, its JSON is cut off or overwritten"
+_NO_JSON: Final = "its JSON is cut off or overwritten"
 
 _Check: TypeAlias = Callable[[Any], bool]
 
@@ -136,8 +136,25 @@ _CHANGES: Final = b'{"cdc":'
 
 def fault(text: bytes) -> str | None:
     """What is wrong with an entry's content; None for a sound one."""
+    why = _fault(text)
+    return None if why is None else f"damaged, {why}"
+
+
+def lost_files(text: bytes) -> str | None:
+    """How many files an entry has lost, if all else of it is there; None for all others."""
+    why = _fault(text)
+    return why if isinstance(why, _FilesLost) else None
+
+
+class _FilesLost(str):
+    """A fault that concerns nothing but files."""
+
+    __slots__ = ()
+
+
+def _fault(text: bytes) -> str | None:
     if not text:
-        return "damaged, 0 bytes"
+        return "0 bytes"
     if not text.startswith(b"{") or not text.rstrip().endswith(b"}") or b"\0" in text:
         return _NO_JSON
     ours, has_action = _Ours(), False
@@ -151,16 +168,15 @@ def fault(text: bytes) -> str | None:
         if not isinstance(action, dict):
             return f"{_NO_JSON} (line {number})"
         if why := _fault_of_action(action):
-            return f"damaged, {why} (line {number})"
+            return f"{why} (line {number})"
         ours.take(number, action)
         has_action = has_action or bool(action)
     if not has_action:
-        return "damaged, it has no action"
+        return "it has no action"
     if why := _lack(text):
-        return f"damaged, cut off at the end of a line ({why})"
-    if why := ours.fault:
-        return f"damaged, {why}"
-    return None
+        told = f"cut off at the end of a line ({why})"
+        return _FilesLost(told) if isinstance(why, _FilesLost) else told
+    return ours.fault
 
 
 @dataclass(slots=True)
@@ -190,8 +206,9 @@ class _Ours:
         """The action of an unknown name, or the number of files that it has lost; None for an entry of others."""
         if not self._is_ours:
             return None
-        lost = f"it names {self._there} of {self._wanted} files" if self._there < self._wanted else None
-        return self._unknown or lost
+        if self._unknown is not None or self._there >= self._wanted:
+            return self._unknown
+        return _FilesLost(f"it names {self._there} of {self._wanted} files")
 
 
 def _fault_of_action(action: dict[str, Any]) -> str | None:
@@ -239,7 +256,7 @@ def _lack(text: bytes) -> str | None:
             with_changes = there + has_changes * sum(line.startswith(_CHANGES) for line in lines)
             told = [count for name in names if type(count := counts.get(name)) is int and count > there]
             if told and told[0] != with_changes:
-                return f"it names {there} of {told[0]} files"
+                return _FilesLost(f"it names {there} of {told[0]} files")
     return None
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 from bisect import bisect_left
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Final
@@ -233,10 +233,9 @@ def _look(
 
     columns = table.metadata().partition_columns
     actions = pa.table(table.get_add_actions(flatten=True)).to_pylist()
-    named = {unquote(action["path"]) for action in actions}
     deletes = "deletionVectors" in (table.protocol().reader_features or ())
-    size_of = _sizes(store, named)
-    files = FilesByShard(_opener(store, named), exists=lambda name: size_of(name) is not None)
+    size_of = _sizes(store, damage)
+    files = FilesByShard(_opener(store, damage), exists=lambda name: size_of(name) is not None)
     for action in actions:
         stream, shard_id = (action.get(f"partition.{name}") for name in _OF_SINKS)
         name = unquote(action["path"])
@@ -281,19 +280,19 @@ def _check_note(store: Store, shard: Shard, state: ShardState) -> None:
         state.damage.append(str(error))
 
 
-def _opener(store: Store, named: Container[str]) -> Callable[[str], BinaryIO | None]:
+def _opener(store: Store, damage: list[str]) -> Callable[[str], BinaryIO | None]:
     """Opens a file by its name; None for a missing one."""
-    return of_any_name(store.open, named) if isinstance(store, PosixStore) else store.open
+    return of_any_name(store.open, damage) if isinstance(store, PosixStore) else store.open
 
 
-def _sizes(store: Store, named: Container[str]) -> Callable[[str], int | None]:
+def _sizes(store: Store, damage: list[str]) -> Callable[[str], int | None]:
     """Bytes of a file by its name, None for a missing one; on an object store by one list of all."""
     if isinstance(store, PosixStore):
         folder = store.folder
 
         def size_of(name: str) -> int | None:
-            status = storage.status(folder / name)
+            status = storage.file_status(folder / name)
             return None if status is None else status.st_size
 
-        return of_any_name(size_of, named)
+        return of_any_name(size_of, damage)
     return {found.key: found.size for found in store.walk()}.get

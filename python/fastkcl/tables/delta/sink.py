@@ -45,7 +45,7 @@ from fastkcl.tables import storage
 from fastkcl.tables.appender import Appender, R
 from fastkcl.tables.base import RECOVERY, Files, Rows, Shard, SinkError
 from fastkcl.tables.delta.actions import Json, about, beginning, information, position_by, transactions
-from fastkcl.tables.delta.checkpoint_comparison import CopyError, refuse_copies
+from fastkcl.tables.delta.checkpoint_comparison import EntryError, check_entries
 from fastkcl.tables.delta.found_files import found_files
 from fastkcl.tables.delta.group import add_action
 from fastkcl.tables.delta.head import DeltaHead
@@ -230,7 +230,7 @@ class DeltaAppender(Appender):
             interval = int(snapshot.configuration.get("delta.checkpointInterval") or _CHECKPOINT_INTERVAL)
             if snapshot.version % interval == 0:
                 self._make_checkpoint(snapshot)
-        except CopyError as error:
+        except EntryError as error:
             logger().error("%s: no checkpoint of its log is made: %s", self._name, error)
         except Exception as error:
             logger().warning("%s: no checkpoint of its log was made; the log has everything: %s", self._name, error)
@@ -243,7 +243,7 @@ class DeltaAppender(Appender):
         before, files = newest_checkpoint(log, storage.names(log))
         if before >= snapshot.version or not all(name.endswith(".checkpoint.parquet") for name in files):
             return  # in parts or by another scheme: the engine that does so goes on with it
-        refuse_copies(PosixStore(self._root), before, files, snapshot.version)
+        check_entries(PosixStore(self._root), before, files, snapshot.version)
         aside = self._root / ASIDE
         if aside.is_symlink():
             raise SinkError(f"{aside}: leads elsewhere, and a sink removes folders there: make it a folder")

@@ -38,7 +38,7 @@ from fastkcl.tables.clock import running_seconds
 from fastkcl.tables.combiner import Combiner
 from fastkcl.tables.delta.actions import about, beginning
 from fastkcl.tables.delta.checkpoint import is_due, make_checkpoint
-from fastkcl.tables.delta.checkpoint_comparison import CopyError
+from fastkcl.tables.delta.checkpoint_comparison import EntryError
 from fastkcl.tables.delta.file import ORIGIN, folder_of, origin_fields, partition_values, storable, with_origin
 from fastkcl.tables.delta.found_files import moved_in
 from fastkcl.tables.delta.group import add_action, checked, entry_of
@@ -365,7 +365,7 @@ class DeltaTable:
         try:
             if is_due(snapshot.version, snapshot.configuration):
                 make_checkpoint(self._store, snapshot.version, snapshot.configuration)
-        except CopyError as error:
+        except EntryError as error:
             logger().error("%s: no checkpoint of its log is made: %s", self.url, error)
         except Exception as error:
             logger().warning("%s: no checkpoint of its log was made; the log has everything: %s", self.url, error)

@@ -14,7 +14,7 @@ from fastkcl import Position
 from fastkcl.tables.base import Shard, SinkError, parse_json
 from fastkcl.tables.delta.actions import Json, position_by
 from fastkcl.tables.delta.checkpoint_content import Content, content
-from fastkcl.tables.delta.entry_content import fault, positions_left, told_positions
+from fastkcl.tables.delta.entry_content import fault, lost_files, positions_left, told_positions
 from fastkcl.tables.delta.log import MOST_BYTES, checkpoint_version, entry_key, versions, whole_checkpoint
 from fastkcl.tables.delta.snapshot import OURS, checked_metadata, checked_protocol, continues, does_nothing, whole
 from fastkcl.tables.folders import position_text
@@ -39,7 +39,7 @@ class Contradiction(NamedTuple):
     files: Sequence[str] = ()
     """Of the checkpoint that has it so."""
     is_of_nothing: bool = False
-    """Whether it was made over an entry of 0 bytes."""
+    """Whether it was made over an entry of 0 bytes, or over one that has lost files."""
 
 
 class Span(NamedTuple):
@@ -90,9 +90,13 @@ class Window:
     """Whether an entry has it."""
     copied: str | None = None
     """The entry that does not continue from those before it, in words."""
-    emptied: list[int] = field(default_factory=list)
-    """The entries of 0 bytes, in order; deltalake and others take them for ones that do nothing."""
+    hollow: dict[int, str] = field(default_factory=dict)
+    """The entries that do less than they did, in order, with what is wrong: deltalake and others do not see it."""
+    is_emptied: bool = False
+    """Whether one of these has 0 bytes: it is not known whose position is lost."""
     is_mended: bool = False
+    torn: str | None = None
+    """An entry that tells of another position than it has, in words."""
 
     @classmethod
     def of(
@@ -117,10 +121,9 @@ class Window:
             text = store.read(entry_key(version), MOST_BYTES)
             if text is None:
                 raise FileNotFoundError(entry_key(version))
-            if not text:
-                found.emptied.append(version)
-            elif why := fault(text):
-                raise ValueError(why)
+            if why := _lost(text, entry_key(version)):
+                found.hollow[version] = why
+            found.is_emptied |= not text
             found.take_entry(text.splitlines(), entry_key(version), is_mended=not text or does_nothing(text))
         return found
 
@@ -142,14 +145,16 @@ class Window:
             self.is_mended = self.is_mended or is_mended
             for action in actions:
                 self._take(action, files)
+            kept = {found["appId"]: found["version"] for action in actions if (found := action.get("txn"))}
+            if any(not told_positions(_told(action)).items() <= kept.items() for action in actions):
+                self.torn = f"{name} tells of a position that its application transactions do not have"
         except (KeyError, TypeError, AttributeError, OverflowError) as error:
-            raise ValueError(repr(error)) from error
+            raise ValueError(f"{name}: {error!r}") from error
         self.files |= files
 
     def _copied(self, actions: Sequence[Json], name: str) -> str | None:
         """What is wrong with the place of an entry that is about to be taken in."""
-        told = [(action.get("commitInfo") or {}).get("fastkcl") for action in actions]
-        for each in (one for found in told for one in (found if isinstance(found, list) else [found])):
+        for each in (each for action in actions for each in _told(action)):
             match each:
                 case {"stream": str(stream), "shard": str(shard_id), "after": str(after)}:
                     try:
@@ -165,9 +170,9 @@ class Window:
 
     def _take(self, action: Json, files: dict[str, bool]) -> None:
         """Take in an action of an entry; the file whose rows it deletes may be removed and added in any order."""
-        if found := (action.get("commitInfo") or {}).get("fastkcl"):  # a transaction of it may be lost
-            self.transactions |= (told := told_positions(found))
-            self.sure |= told
+        if found := told_positions(_told(action)):  # a transaction of it may be lost
+            self.transactions |= found
+            self.sure |= found
         if (found := action.get("txn")) and found["appId"].startswith(OURS):
             self.transactions[found["appId"]] = self.sure[found["appId"]] = whole(found["version"])
         if found := action.get("add"):
@@ -225,16 +230,16 @@ def entries_before(store: Store, names: Sequence[str], first: int, count: int) -
         first: the version.
         count: of the entries from there on, which were looked at.
     """
-    found, emptied = Window(None), list[int]()
+    found, hollow = Window(None), dict[int, str]()
     if not isinstance(store, PosixStore):  # elsewhere each one is a request
         return found
     for version in _up_to(first - 1, [each for each in versions(names) if each < first], _MOST_ENTRIES - count):
         text = store.read(entry_key(version), MOST_BYTES)
         try:
-            if text is None or (text and fault(text)):
-                raise ValueError("a clean-up, or damage")
-            if not text:
-                emptied.append(version)
+            if text is None:
+                raise ValueError("a clean-up")
+            if why := _lost(text, entry_key(version)):
+                hollow[version] = why
             if is_mended := not text or does_nothing(text):
                 found.sure.clear()
                 found.files.clear()
@@ -246,8 +251,23 @@ def entries_before(store: Store, names: Sequence[str], first: int, count: int) -
             found = Window(None, sure={} if text is None else positions_left(text))
         if found.copied is not None:
             break
-    found.emptied = emptied
+    found.hollow = hollow
     return found
+
+
+def _lost(text: bytes, name: str) -> str | None:
+    """What an entry has lost, of which readers see nothing; None for a sound one.
+
+    Raises:
+        ValueError: it is damaged otherwise.
+    """
+    if not text:
+        return "has 0 bytes"
+    if (why := fault(text)) is None:
+        return None
+    if (lost := lost_files(text)) is None:
+        raise ValueError(f"{name}: {why}")
+    return f"is damaged, {lost}"
 
 
 def _up_to(version: int, there: Sequence[int], most: int = _MOST_ENTRIES) -> list[int]:
@@ -258,6 +278,12 @@ def _up_to(version: int, there: Sequence[int], most: int = _MOST_ENTRIES) -> lis
             break
         found.append(each)
     return found[::-1]
+
+
+def _told(action: Mapping[str, Json]) -> list[Json]:
+    """What an entry of ours tells of itself, for each shard, if this is the action that does."""
+    found = (action.get("commitInfo") or {}).get("fastkcl")
+    return found if isinstance(found, list) else [found]
 
 
 def _comparable(metadata: Mapping[str, Json], name: str) -> Json:

@@ -12,7 +12,7 @@ table is still as it was when it was loaded.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
@@ -24,14 +24,14 @@ from fastkcl.tables.folders import parse_position, shard_folders, unspelled
 from fastkcl.tables.given_up import noted
 from fastkcl.tables.iceberg.catalog import load_table
 from fastkcl.tables.iceberg.head import KEPT, seen_of
-from fastkcl.tables.iceberg.io import DamagedError, MissingError, is_on_s3, storage_of, store_and_key, table_store
+from fastkcl.tables.iceberg.io import DamagedError, MissingError, storage_of, store_and_key, table_store
 from fastkcl.tables.iceberg.manifests import entries_of, manifests_of
 from fastkcl.tables.iceberg.state import GIVEN_UP, POSITION
 from fastkcl.tables.inspection import NO_POSITIONS, ShardState, TableState
 from fastkcl.tables.log_inspection import Commit, FilesByShard, check_commits, check_files, commits_of, of_any_name
 
 if TYPE_CHECKING:
-    from pyiceberg.manifest import DataFile
+    from pyiceberg.manifest import DataFile, ManifestFile
     from pyiceberg.table import Table
     from pyiceberg.table.metadata import TableMetadata
     from pyiceberg.table.snapshots import Snapshot
@@ -97,7 +97,7 @@ class _Look:
         """What it has."""
         metadata = self._metadata
         line = self._line()
-        self._check_lists()
+        manifests = self._manifests(line)
         about: dict[Shard, list[Commit]] = {shard: [] for shard in self._positions()}
         for snapshot in line:
             where = f"{self._url}: snapshot {snapshot.snapshot_id}: its part of an {_WRITER}"
@@ -105,7 +105,7 @@ class _Look:
                 about.setdefault(commit.shard, []).append(commit)
         if not about and KEPT not in metadata.properties:
             raise SinkError(f"{self._url}: an Iceberg table without commits of an {_WRITER}; {NO_POSITIONS}")
-        files = self._files(line[-1] if line else None)
+        files = self._files(manifests)
         for shard in files.of:
             about.setdefault(shard, [])
         whole = not line or (line[0].parent_snapshot_id is None and line[0].sequence_number == 1)
@@ -129,17 +129,28 @@ class _Look:
             at = by_id[at].parent_snapshot_id
         return line[::-1]
 
-    def _check_lists(self) -> None:
-        """See that each snapshot has its manifest list."""
-        io = self._table.io
-        snapshots = self._metadata.snapshots
+    def _manifests(self, line: Sequence[Snapshot]) -> list[ManifestFile]:
+        """Those of the newest of these snapshots; see that each one of the table has its manifest list."""
+        manifests: list[ManifestFile] = []
+
+        def read(snapshot: Snapshot) -> list[ManifestFile] | str:
+            """The manifests, or why there are none."""
+            try:
+                return manifests_of(snapshot, self._table.io)
+            except MissingError:
+                return f"{snapshot.manifest_list}: the manifest list of snapshot {snapshot.snapshot_id} is gone"
+            except SinkError as error:
+                return str(error)
+
+        head = None if not line else line[-1].snapshot_id
         with ThreadPoolExecutor(_AT_ONCE) as pool:
-            there = pool.map(lambda each: io.new_input(each.manifest_list).exists(), snapshots)
-            for snapshot, is_there in zip(snapshots, there, strict=True):
-                if not is_there:
-                    self._damage.append(
-                        f"{snapshot.manifest_list}: the manifest list of snapshot {snapshot.snapshot_id} is gone"
-                    )
+            snapshots = self._metadata.snapshots
+            for snapshot, found in zip(snapshots, pool.map(read, snapshots), strict=True):
+                if isinstance(found, str):
+                    self._damage.append(found)
+                elif snapshot.snapshot_id == head:
+                    manifests = found
+        return manifests
 
     def _told(self, snapshot: Snapshot, where: str) -> Any:  # noqa: ANN401 - of a summary
         text = None if snapshot.summary is None else snapshot.summary["fastkcl"]
@@ -163,8 +174,8 @@ class _Look:
 
     # ---- files ----------------------------------------------------------------------------------------------------
 
-    def _files(self, head: Snapshot | None) -> FilesByShard:
-        """The files of a snapshot, by shard."""
+    def _files(self, manifests: Sequence[ManifestFile]) -> FilesByShard:
+        """The files of these manifests, by shard."""
         location = self._table.location().rstrip("/")
         storage = storage_of(self._table.io.properties)
 
@@ -179,15 +190,11 @@ class _Look:
             store, key = store_and_key(place(name), storage)
             return store.tail(key, 1)
 
-        data_files = [(file, file.file_path.removeprefix(f"{location}/")) for file in self._data_files(head)]
-        finds: Callable[[str], BinaryIO | None] = find
-        looks: Callable[[str], bytes | None] = last_byte
-        if not is_on_s3(location):
-            named = {name for _, name in data_files}
-            finds, looks = of_any_name(find, named), of_any_name(last_byte, named)
+        data_files = [(file, file.file_path.removeprefix(f"{location}/")) for file in self._data_files(manifests)]
+        finds, looks = of_any_name(find, self._damage), of_any_name(last_byte, self._damage)
         try:
             listed = {each.key for each in table_store(location, storage).walk()}
-        except FileNotFoundError:
+        except (FileNotFoundError, ValueError):  # there is no such folder, or cannot be one
             listed = set()
         files = FilesByShard(finds, lambda name: name in listed or looks(name) is not None)
         ids = self._ids()
@@ -201,15 +208,8 @@ class _Look:
         schema = self._table.schema()
         return [field.field_id for name in ("stream", "shard") for field in schema.fields if field.name == name]
 
-    def _data_files(self, head: Snapshot | None) -> list[DataFile]:
+    def _data_files(self, manifests: Sequence[ManifestFile]) -> list[DataFile]:
         found: list[DataFile] = []
-        try:
-            manifests = [] if head is None else manifests_of(head, self._table.io)
-        except MissingError:
-            return found  # its list is named already
-        except SinkError as error:
-            self._damage.append(str(error))
-            return found
         for manifest in manifests:
             try:
                 entries = entries_of(manifest, self._table.io)

@@ -11,17 +11,19 @@ is our own, whose answer was lost.
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 from functools import lru_cache
 from pathlib import Path
 from typing import Final
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 from pyiceberg.io import FileIO, InputFile, OutputFile
 from pyiceberg.typedef import EMPTY_DICT, Properties
 
 from fastkcl.tables.base import RECOVERY, SinkError, in_one_line
+from fastkcl.tables.folders import can_exist
 from fastkcl.tables.object_store import ObjectStore, S3Storage
 from fastkcl.tables.posix_store import PosixStore
 from fastkcl.tables.store import Store, StoreError
@@ -110,7 +112,13 @@ class _File(InputFile, OutputFile):
         self._size = len(body)
 
     def _read(self) -> bytes:
-        body = self._store.read(self._key, _MOST_BYTES)
+        try:
+            is_possible = is_on_s3(self.location) or can_exist(self.location)
+            body = self._store.read(self._key, _MOST_BYTES) if is_possible else None
+        except OSError as error:
+            if error.errno != errno.ENAMETOOLONG:
+                raise
+            body = None
         if body is None:
             raise MissingError(f"{self.location}: a file of the table's metadata is gone; {RECOVERY}")
         return body
@@ -212,11 +220,18 @@ def table_store(location: str, storage: S3Storage) -> Store:
 
 def is_on_s3(location: str) -> bool:
     """Whether a location is on S3, in whatever spelling."""
-    return urlsplit(location).scheme in ("s3", "s3a", "s3n")
+    return _split(location).scheme in ("s3", "s3a", "s3n")
+
+
+def _split(location: str) -> SplitResult:
+    try:
+        return urlsplit(location)
+    except ValueError as error:
+        raise SinkError(f"{location[:200]}: no location of a file: {error}") from None
 
 
 def _path(location: str) -> Path:
-    parts = urlsplit(location)
+    parts = _split(location)
     if parts.scheme == "file" and parts.netloc in ("", "localhost"):
         return Path(parts.path)  # as it is: other readers decode nothing
     if not parts.scheme and os.path.isabs(location):  # noqa: PTH117 - a text of somebody else's

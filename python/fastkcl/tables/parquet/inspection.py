@@ -9,16 +9,19 @@ Works by the verbs of `store` alone: on POSIX and on S3. Old files are read by t
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any, BinaryIO, Final
 
-from fastkcl.tables.base import Shard, SinkError
+from fastkcl.tables.base import RECOVERY, Shard, SinkError
 from fastkcl.tables.folders import unspelled
 from fastkcl.tables.inspection import ShardState, TableState, check_rows, rows_after
 from fastkcl.tables.parquet.chain import BEGINNING, Footer, State
 from fastkcl.tables.parquet.table import CLAIM, check_footer, parse_claim, read_footer, read_notes
+from fastkcl.tables.posix_store import PosixStore
 from fastkcl.tables.store import Store
 
 __all__ = ["inspect_parquet_table"]
@@ -54,7 +57,19 @@ def inspect_parquet_table(store: Store) -> TableState:
         states.append(_inspect_shard(store, claim, files))
     inside = {key for files in shards.values() for key in files.unknown}
     left = tuple(key for key in unknown if key not in inside)
-    return TableState(store.url, "ParquetTable", tuple(states), left)
+    return TableState(store.url, "ParquetTable", tuple(states), left, tuple(_folders_of_files(store)))
+
+
+def _folders_of_files(store: Store) -> Iterator[str]:
+    """The faults of folders in the places of files, which have no ends to miss; a prefix on an object store is none."""
+    if not isinstance(store, PosixStore):
+        return
+    for folder, folders, _ in os.walk(store.folder):
+        folders[:] = [name for name in folders if name[0] not in "_."]
+        for name in folders:
+            key = Path(folder, name).relative_to(store.folder).as_posix()
+            if _FILE.fullmatch(key):
+                yield f"{key}: a folder is in the place of a file: restore the file from a copy; {RECOVERY}"
 
 
 class _Files:
@@ -84,6 +99,8 @@ def _inspect_shard(store: Store, claim: dict[str, Any], files: _Files) -> ShardS
             check_footer(footer, key, claim["id"], files.shard, claim.get("partition", ""))
         except ValueError as error:
             return f"{key}: not written by this table's writers, or damaged: {error}"
+        except SinkError as error:
+            return str(error)
         return footer
 
     with ThreadPoolExecutor(_AT_ONCE) as pool:

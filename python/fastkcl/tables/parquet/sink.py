@@ -334,6 +334,7 @@ def shards(path: str | os.PathLike[str]) -> tuple[dict[Shard, str], list[str]]:
     for folders in _two_levels(root, faults):
         try:
             shard = Shard(*map(unspelled, folders.split("/")))
+            check_names(shard, "ParquetSink")
         except ValueError as error:
             faults.append(f"{root / folders}: no name of a shard's folder: {error}")
             continue
