@@ -46,12 +46,17 @@ class FaultProxy:
         self._lock = Lock()
         self.requests = 0
         self.faults: Counter[str] = Counter()
+        self.is_down = False
+        """Whether every connection ends, and the store sees nothing."""
         self.url = ""
 
     def chosen(self, method: str) -> str | None:
         """What is done to the next request."""
         with self._lock:
             self.requests += 1
+            if self.is_down:
+                self.faults["down"] += 1
+                return "no request"
             if self._chance.random() >= self._share:
                 return None
             (fault,) = self._chance.choices(FAULTS, WEIGHTS)

@@ -46,6 +46,7 @@ _REMEDIES: Final = {
 }
 
 _EXPIRED: Final = re.compile("ExpiredToken|RequestExpired|TokenRefreshRequired")
+_CERTIFICATE: Final = re.compile("invalid peer certificate|UnknownIssuer")  # as rustls has it
 _PROVEN: Final[set[tuple[str | None, str]]] = set()  # endpoints and buckets, of this process
 
 T = TypeVar("T")
@@ -328,7 +329,7 @@ class ObjectStore:
             remedy = f"there is no bucket {self._bucket} at {self._endpoint() or 'AWS'}: make it, or correct the URL"
         elif _EXPIRED.search(said):
             remedy = "the credentials have expired: have them renewed; they are asked for again at each start"
-        if "certificate" in said.lower() or "UnknownIssuer" in said:
+        if _CERTIFICATE.search(str(error)):  # its cause is in what is cut off above
             remedy = "its certificate is of an unknown authority: give S3Storage(ca=…)"
         return StoreError(f"{what} {self._of(key)}: {remedy} ({kind}: {said})")
 
