@@ -500,3 +500,45 @@ def test_no_checkpoint_is_made_over_an_entry_that_has_lost_lines(
     assert "no checkpoint of its log is made" in caplog.text
     assert entry_key(3) in caplog.text
     assert not [each for each in place.store.files(LOG) if "checkpoint" in each.key]
+
+
+@pytest.mark.parametrize("checkpoints", ["before", "after it", "after it, twice"])
+@pytest.mark.parametrize("with_part", [False, True], ids=["its description", "and a part of its position"])
+def test_a_checkpoint_over_an_entry_that_has_lost_all_but_its_description(
+    tmp_path: Path, checkpoints: str, *, with_part: bool
+) -> None:
+    """Its shard goes on in later entries, so that no position is missing; its file is."""
+    place = delta_posix(tmp_path)
+    table = written(place, (1, 2), (3, 4), (5, 6))
+    if checkpoints == "before":
+        place.handle().create_checkpoint()
+    entry = (place.store.read(entry_key(2), 1 << 20) or b"").splitlines(keepends=True)
+    place.store.replace(entry_key(2), entry[0] + entry[-2] * with_part)
+    for number in (7, 8):
+        table.append(arrived([number]), as_they_are)
+        if "twice" in checkpoints or (checkpoints == "after it" and number == 8):
+            place.handle().create_checkpoint()
+    assert not inspected(place).ok
+    if checkpoints == "before":
+        assert place.table().open(SHARD) == Position("8", 0)
+        return
+    with pytest.raises(SinkError, match=rf"{entry_key(2)} is damaged, cut off .* has nothing of it"):
+        place.table().open(SHARD)
+
+
+@pytest.mark.parametrize("lost", [b'{"add"', b'{"remove"'])
+@pytest.mark.parametrize("checkpoint", [False, True])
+def test_an_entry_of_restore_that_has_lost_a_file(tmp_path: Path, lost: bytes, *, checkpoint: bool) -> None:
+    place = delta_posix(tmp_path)
+    written(place, (1, 2), (3, 4))
+    place.handle().optimize.compact()
+    place.handle().restore(2)
+    assert inspected(place).ok
+    entry = (place.store.read(entry_key(4), 1 << 20) or b"").splitlines(keepends=True)
+    first = next(index for index, line in enumerate(entry) if line.startswith(lost))
+    place.store.replace(entry_key(4), b"".join(entry[:first] + entry[first + 1 :]))
+    if checkpoint:
+        place.handle().create_checkpoint()
+    with pytest.raises(SinkError, match=r"4.json"):
+        place.table().open(SHARD)
+    assert any("it names" in each for each in inspected(place).damage)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -219,3 +220,45 @@ def test_a_link_to_itself_in_the_place_of_a_file(tmp_path: Path) -> None:
     assert not state.ok
     told = (*state.damage, *(each for shard in state.shards for each in shard.damage))
     assert any("a link that leads in a circle is in the place of a file: restore" in each for each in told)
+
+
+@pytest.mark.parametrize("checkpoint", [False, True])
+def test_a_table_whose_only_commit_has_0_bytes(tmp_path: Path, *, checkpoint: bool) -> None:
+    place = delta_posix(tmp_path)
+    written(place, (1, 2))
+    place.store.replace(entry_key(1), b"")
+    if checkpoint:
+        place.handle().create_checkpoint()
+    assert any("1.json: damaged, 0 bytes" in each for each in inspected(place).damage)
+
+
+def test_a_log_without_files(tmp_path: Path) -> None:
+    place = delta_posix(tmp_path)
+    (Path(place.url) / LOG).mkdir(parents=True)
+    with pytest.raises(SinkError, match="_delta_log: it has no entry, and no checkpoint: restore it from a copy"):
+        inspected(place)
+
+
+def test_a_log_that_leads_nowhere(tmp_path: Path) -> None:
+    place = delta_posix(tmp_path)
+    Path(place.url).mkdir(parents=True)
+    (Path(place.url) / LOG).symlink_to("nowhere")
+    with pytest.raises(SinkError, match="_delta_log: a link that leads nowhere is in the place of a folder"):
+        inspected(place)
+
+
+@pytest.mark.parametrize("name", ["_fastkcl", "_fastkcl/writing"])
+@pytest.mark.parametrize("kind", ["a file", "nowhere", "a circle"])
+def test_something_else_in_the_place_of_a_writers_folder(tmp_path: Path, name: str, kind: str) -> None:
+    """Readers see the table, and no writer can write."""
+    place = delta_posix(tmp_path)
+    written(place, (1, 2))
+    path = Path(place.url, name)
+    shutil.rmtree(path)
+    if kind == "a file":
+        path.touch()
+    else:
+        path.symlink_to("nowhere" if kind == "nowhere" else path.name)
+    (damage,) = inspected(place).damage
+    assert damage.startswith(str(path))
+    assert "is in the place of a folder: move it away" in damage

@@ -376,3 +376,21 @@ def test_a_manifest_list_that_cannot_exist_is_damage(local: IcebergPlace, name: 
     code, report = inspect(local)
     assert code == 1
     assert report["damage"][0].startswith(f"{made[:200]}")
+
+
+@pytest.mark.parametrize("what", ["a file", "a circle", "300 letters"])
+def test_a_location_that_is_no_folder(local: IcebergPlace, what: str) -> None:
+    plain(local, (1, 2))
+    handle = local.handle()
+    metadata = path(handle.metadata_location)
+    table = json.loads(metadata.read_text())
+    there = path(handle.location()).parent / ("a" * 300 if what == "300 letters" else "other")
+    if what == "a file":
+        there.touch()
+    elif what == "a circle":
+        there.symlink_to("other")
+    table["location"] = f"file://{there}"
+    metadata.write_text(json.dumps(table))
+    code, report = inspect(local)
+    assert code == 1
+    assert any("the table's location cannot be read" in each for each in report["damage"])

@@ -681,3 +681,13 @@ def test_a_folder_whose_name_is_too_long_for_a_shard_is_named(tmp_path: Path) ->
     found = inspect_table(table)
     assert not found.ok
     assert any("no name of a shard's folder" in each for each in found.damage)
+
+
+def test_a_file_in_the_place_of_staging_is_named(tmp_path: Path) -> None:
+    table = tmp_path / "table"
+    opened(table)[0].write(rows(1, 3), SESSION)
+    (staging,) = (table / "_staging").glob("*/*")
+    shutil.rmtree(staging)
+    staging.touch()
+    (shard,) = inspect_table(table).shards
+    assert "a file is in the place of a folder: move it away" in shard.damage[0]

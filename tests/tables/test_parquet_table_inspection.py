@@ -198,3 +198,13 @@ def test_a_link_to_itself_in_the_place_of_a_file(tmp_path: Path) -> None:
     (shard,) = found.shards
     assert not found.ok
     assert any("a link that leads in a circle is in the place of a file" in each for each in shard.damage)
+
+
+def test_a_file_in_the_place_of_a_writers_folder(tmp_path: Path) -> None:
+    place = posix_place(tmp_path)
+    write(place, (1, 9))
+    path = Path(place.url, "_fastkcl/writing")
+    path.rmdir()
+    path.touch()
+    (damage,) = inspect(place).damage
+    assert damage.startswith(f"{path}: something else is in the place of a folder: move it away")

@@ -173,6 +173,17 @@ class PosixStore:
                     found.append(Found(key, status.st_size, status.st_mtime))
         return sorted(found)
 
+    def obstacles(self) -> list[str]:
+        """What is in the place of a folder that a writer needs for its files."""
+        for folder in (self._root / Path(_ASIDE).parent, self._root / _ASIDE):
+            try:
+                status = storage.status(folder)
+            except SinkError as error:
+                return [str(error)]
+            if folder.is_symlink() if status is None else not stat.S_ISDIR(status.st_mode):
+                return [f"{folder}: something else is in the place of a folder: move it away; writers make it again"]
+        return []
+
     def dead(self) -> list[Found]:
         """Unfinished files; some may still be in the process of being written."""
         found = []

@@ -127,8 +127,8 @@ _CHECKS: Final = {"metaData": checked_metadata, "protocol": checked_protocol}
 _ADD: Final = b'{"add":'
 # In commitInfo's operationMetrics of deltalake, by operation.
 _COUNTS = {
-    _ADD: ("num_added_files", "numFilesAdded", "num_target_files_added"),
-    b'{"remove":': ("num_removed_files", "numFilesRemoved", "num_target_files_removed"),
+    _ADD: ("num_added_files", "numFilesAdded", "num_target_files_added", "numRestoredFile"),
+    b'{"remove":': ("num_removed_files", "numFilesRemoved", "num_target_files_removed", "numRemovedFile"),
 }
 _CHANGES: Final = b'{"cdc":'
 """A file of the change data feed. deltalake counts these among the files that it adds, but not for an UPDATE."""
@@ -141,7 +141,7 @@ def fault(text: bytes) -> str | None:
 
 
 def lost_files(text: bytes) -> str | None:
-    """How many files an entry has lost, if all else of it is there; None for all others."""
+    """That an entry has lost files, if what it tells of itself is there, its positions too; None for all others."""
     why = _fault(text)
     return why if isinstance(why, _FilesLost) else None
 
@@ -175,7 +175,7 @@ def _fault(text: bytes) -> str | None:
         return "it has no action"
     if why := _lack(text):
         told = f"cut off at the end of a line ({why})"
-        return _FilesLost(told) if isinstance(why, _FilesLost) else told
+        return _FilesLost(told) if isinstance(why, _FilesLost) or ours.has_lost_files else told
     return ours.fault
 
 
@@ -202,11 +202,16 @@ class _Ours:
                 self._wanted += count
 
     @property
+    def has_lost_files(self) -> bool:
+        """Whether the entry names less files than it tells of."""
+        return self._there < self._wanted
+
+    @property
     def fault(self) -> str | None:
         """The action of an unknown name, or the number of files that it has lost; None for an entry of others."""
         if not self._is_ours:
             return None
-        if self._unknown is not None or self._there >= self._wanted:
+        if self._unknown is not None or not self.has_lost_files:
             return self._unknown
         return _FilesLost(f"it names {self._there} of {self._wanted} files")
 

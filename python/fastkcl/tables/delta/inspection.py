@@ -57,7 +57,8 @@ def inspect_delta(root: Path) -> TableState:
     others = []
     if aside.is_symlink():
         others.append(f"{aside}: leads elsewhere, so that no checkpoint is made: make it a folder")
-    return _inspect(PosixStore(root), others)
+    store = PosixStore(root)
+    return _inspect(store, [*others, *store.obstacles()])
 
 
 def inspect_delta_objects(store: ObjectStore) -> TableState:
@@ -71,6 +72,8 @@ def _inspect(store: PosixStore | ObjectStore, others: list[str]) -> TableState:
     checkpoints = CheckpointDamage(store)
     files = checkpoints.files
     damage = [*files.others.values(), *files.missing_entries()]
+    if not files.names:
+        raise SinkError(f"{store.url}/{LOG}: it has no entry, and no checkpoint: restore it from a copy; {RECOVERY}")
     log = _Entries(store, files.checkpoint, damage)
     for version in versions([name for name in files.names if name not in files.others]):
         log.read(version)
@@ -251,7 +254,7 @@ def _look(
         where = f"{store.url}/{entry_key(version)}: its part of a {writer}"
         for commit in commits_of(info.get("fastkcl"), where, damage):
             about.setdefault(commit.shard, []).append(commit)
-    if not about and writer == "DeltaTable":
+    if not about and not damage and writer == "DeltaTable":
         raise SinkError(f"{store.url}: a Delta table without commits of a DeltaTable or a DeltaSink; {NO_POSITIONS}")
     states = []
     for shard in sorted(about, key=lambda shard: (shard.stream, shard.shard_id)):

@@ -29,6 +29,8 @@ from fastkcl.tables.iceberg.manifests import entries_of, manifests_of
 from fastkcl.tables.iceberg.state import GIVEN_UP, POSITION
 from fastkcl.tables.inspection import NO_POSITIONS, ShardState, TableState
 from fastkcl.tables.log_inspection import Commit, FilesByShard, check_commits, check_files, commits_of, of_any_name
+from fastkcl.tables.posix_store import PosixStore
+from fastkcl.tables.store import StoreError
 
 if TYPE_CHECKING:
     from pyiceberg.manifest import DataFile, ManifestFile
@@ -183,18 +185,27 @@ class _Look:
             return name if "://" in name or name.startswith(("/", "file:")) else f"{location}/{name}"
 
         def find(name: str) -> BinaryIO | None:
-            store, key = store_and_key(place(name), storage)
-            return store.open(key)
+            there, key = store_and_key(place(name), storage)
+            return there.open(key)
 
         def last_byte(name: str) -> bytes | None:
-            store, key = store_and_key(place(name), storage)
-            return store.tail(key, 1)
+            there, key = store_and_key(place(name), storage)
+            return there.tail(key, 1)
 
         data_files = [(file, file.file_path.removeprefix(f"{location}/")) for file in self._data_files(manifests)]
         finds, looks = of_any_name(find, self._damage), of_any_name(last_byte, self._damage)
         try:
-            listed = {each.key for each in table_store(location, storage).walk()}
+            store = table_store(location, storage)
+            listed = {each.key for each in store.walk()}
+            if isinstance(store, PosixStore):
+                self._damage += store.obstacles()
         except (FileNotFoundError, ValueError):  # there is no such folder, or cannot be one
+            listed = set()
+        except StoreError:
+            raise
+        except (SinkError, OSError) as error:
+            told = error if isinstance(error, SinkError) else f"{location[:200]}: {error.strerror}"
+            self._damage.append(f"the table's location cannot be read: {told}")
             listed = set()
         files = FilesByShard(finds, lambda name: name in listed or looks(name) is not None)
         ids = self._ids()

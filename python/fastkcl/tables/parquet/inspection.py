@@ -57,7 +57,11 @@ def inspect_parquet_table(store: Store) -> TableState:
         states.append(_inspect_shard(store, claim, files))
     inside = {key for files in shards.values() for key in files.unknown}
     left = tuple(key for key in unknown if key not in inside)
-    return TableState(store.url, "ParquetTable", tuple(states), left, tuple(_folders_of_files(store)))
+    return TableState(store.url, "ParquetTable", tuple(states), left, (*_folders_of_files(store), *_obstacles(store)))
+
+
+def _obstacles(store: Store) -> list[str]:
+    return store.obstacles() if isinstance(store, PosixStore) else []
 
 
 def _folders_of_files(store: Store) -> Iterator[str]:

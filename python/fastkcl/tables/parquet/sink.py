@@ -429,12 +429,13 @@ def check_staging(root: Path, folders: str) -> None:
     """See that a shard's staging folder is where its name says: a sink removes folders in it.
 
     Raises:
-        SinkError: it leads elsewhere.
+        SinkError: it leads elsewhere, or something else is in its place.
     """
     staging = root / _STAGING / folders
     # Path.resolve raises a RuntimeError for links in a circle, up to Python 3.12.
     if any(path.is_symlink() for path in (staging, staging.parent, root / _STAGING)):
         raise SinkError(f"{staging}: leads elsewhere, and a sink removes folders there: make it a folder; {RECOVERY}")
+    storage.names(staging)
 
 
 def _folders_of(root: Path, shard: Shard) -> str:
