@@ -112,7 +112,7 @@ test-long: LONG := --timeout=7200
 test-long: $(VENV)/.built
 	$(BIN)/python -c 'from fastkcl.daemon.jars import *; [find_jars(one, environ={}) for one in VERSIONS if one.is_1]'
 	$(MAKE) test-paths test-models
-	FASTKCL_CHAOS_RUNS=50 FASTKCL_GROUP_RUNS=20 CHAOS_SOURCE_KILLS=8 CHAOS_SOURCE_RUNS=8 SOURCE_CRASHES=2000 FASTKCL_GROWTH_HUNDREDS=10 \
+	FASTKCL_CHAOS_RUNS=50 FASTKCL_GROUP_RUNS=20 CHAOS_SOURCE_KILLS=8 CHAOS_SOURCE_RUNS=8 SOURCE_CRASHES=2000 FASTKCL_GROWTH_HUNDREDS=10 FASTKCL_DOWN_SECONDS=600 \
 	  $(PYTEST) -m 'system' tests/system
 	FASTKCL_LEASE_SEEDS=3000 $(PYTEST) $(LONG) tests/leases
 	FASTKCL_HISTORIES=300 $(PYTEST) $(LONG) tests/kinesis/test_histories.py
