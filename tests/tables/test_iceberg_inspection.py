@@ -13,9 +13,10 @@ import pyarrow as pa
 import pytest
 from click.testing import CliRunner
 from fastkcl.cli.main import cli
+from fastkcl.local_aws import LocalAws
 from fastkcl.tables import IcebergTable, Shard
 from fastkcl.tables.iceberg.catalog import load_table
-from iceberg_helpers import NAME, IcebergPlace, as_columns, every_place, plans, sql_posix, written
+from iceberg_helpers import NAME, IcebergPlace, as_columns, every_place, plans, sql_posix, sql_s3, written
 from pyiceberg.table import Table
 from sink_helpers import SHARD
 from table_helpers import arrived
@@ -394,3 +395,21 @@ def test_a_location_that_is_no_folder(local: IcebergPlace, what: str) -> None:
     code, report = inspect(local)
     assert code == 1
     assert any("the table's location cannot be read" in each for each in report["damage"])
+
+
+def test_a_long_name_of_an_object_is_sound(aws: LocalAws, tmp_path: Path) -> None:
+    """A file on a disk can have 255 bytes, an object 1,024."""
+    place = sql_s3(aws, tmp_path)
+    plain(place, (1, 2))
+    handle = place.handle()
+    (file,) = (task.file for task in handle.scan().plan_files())
+    bucket, _, key = file.file_path.removeprefix("s3://").partition("/")
+    made = f"{key.rpartition('/')[0]}/{'a' * 300}.parquet"
+    aws.client("s3").copy_object(Bucket=bucket, Key=made, CopySource={"Bucket": bucket, "Key": key})
+    with handle.transaction() as transaction:
+        transaction.delete("sequenceNumber >= '0'")
+        file[1] = f"s3://{bucket}/{made}"
+        with transaction.update_snapshot().fast_append() as append:
+            append.append_data_file(file)
+    code, shard = inspect_one(place)
+    assert (code, shard["missing_files"], shard["damage"], shard["rows"]) == (0, [], [], 2)

@@ -31,16 +31,19 @@ Finds: TypeAlias = "Callable[[str], BinaryIO | None]"
 T = TypeVar("T")
 
 
-def of_any_name(look: Callable[[str], T | None], damage: list[str]) -> Callable[[str], T | None]:
+def of_any_name(
+    look: Callable[[str], T | None], damage: list[str], may_exist: Callable[[str], bool] = can_exist
+) -> Callable[[str], T | None]:
     """`look`, for files on a disk, of whatever name a log may have: None for one that no file there can have.
 
     Args:
         look: what it finds of a file; None if that is missing.
         damage: gets what is in the place of a file, or why a place can have none.
+        may_exist: whether a file can have a name.
     """
 
     def look_safely(name: str) -> T | None:
-        if not can_exist(name):
+        if not may_exist(name):
             return None
         try:
             return look(name)

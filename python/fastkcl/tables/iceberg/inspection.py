@@ -20,7 +20,7 @@ from pyiceberg.manifest import DataFileContent, ManifestEntryStatus
 
 from fastkcl import Position
 from fastkcl.tables.base import Shard, SinkError
-from fastkcl.tables.folders import parse_position, shard_folders, unspelled
+from fastkcl.tables.folders import can_exist, parse_position, shard_folders, unspelled
 from fastkcl.tables.given_up import noted
 from fastkcl.tables.iceberg.catalog import load_table
 from fastkcl.tables.iceberg.head import KEPT, seen_of
@@ -192,8 +192,12 @@ class _Look:
             there, key = store_and_key(place(name), storage)
             return there.tail(key, 1)
 
+        def may_exist(name: str) -> bool:
+            return place(name).startswith("s3") or can_exist(name)
+
         data_files = [(file, file.file_path.removeprefix(f"{location}/")) for file in self._data_files(manifests)]
-        finds, looks = of_any_name(find, self._damage), of_any_name(last_byte, self._damage)
+        finds = of_any_name(find, self._damage, may_exist)
+        looks = of_any_name(last_byte, self._damage, may_exist)
         try:
             store = table_store(location, storage)
             listed = {each.key for each in store.walk()}
