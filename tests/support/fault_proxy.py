@@ -26,7 +26,7 @@ FAULTS = ("no request", "no answer", "late", "409", "500", "503", "hang")
 WEIGHTS = (4, 4, 4, 4, 4, 4, 1)
 HANG_SECONDS = 6.0
 LATE_SECONDS = (0.02, 1.5)
-_NOT_FORWARDED = {"connection", "keep-alive", "transfer-encoding", "proxy-connection", "expect"}
+NOT_FORWARDED = {"connection", "keep-alive", "transfer-encoding", "proxy-connection", "expect"}
 _CODES = {"409": "ConditionalRequestConflict", "500": "InternalError", "503": "SlowDown"}
 
 
@@ -71,17 +71,37 @@ class FaultProxy:
             return self._chance.uniform(*LATE_SECONDS)
 
     def forward(self, method: str, path: str, headers: dict[str, str], body: bytes) -> tuple[int, Any, bytes]:
-        """The store's answer. The signature is of the name that the client has used for the host, so that one stays."""
-        link = http.client.HTTPConnection(self._host, timeout=60)
-        try:
-            link.putrequest(method, path, skip_host=True, skip_accept_encoding=True)
-            for name, value in headers.items():
-                link.putheader(name, value)
-            link.endheaders(body or None)
-            answer = link.getresponse()
-            return answer.status, answer.getheaders(), answer.read()
-        finally:
-            link.close()
+        """The store's answer."""
+        return forwarded(self._host, method, path, headers, body)
+
+
+def forwarded(host: str, method: str, path: str, headers: dict[str, str], body: bytes) -> tuple[int, Any, bytes]:
+    """The answer of a store. The signature is of the name that the client has used for the host, so that one stays."""
+    link = http.client.HTTPConnection(host, timeout=60)
+    try:
+        link.putrequest(method, path, skip_host=True, skip_accept_encoding=True)
+        for name, value in headers.items():
+            link.putheader(name, value)
+        link.endheaders(body or None)
+        answer = link.getresponse()
+        return answer.status, answer.getheaders(), answer.read()
+    finally:
+        link.close()
+
+
+def answer(handler: BaseHTTPRequestHandler, status: int, headers: list[tuple[str, str]], body: bytes) -> None:
+    """Give a client a store's answer."""
+    handler.send_response_only(status)
+    length = str(len(body))
+    for name, value in headers:
+        if name.lower() == "content-length":
+            length = value  # of an answer to HEAD
+        elif name.lower() not in NOT_FORWARDED:
+            handler.send_header(name, value)
+    handler.send_header("content-length", length)
+    handler.end_headers()
+    if handler.command != "HEAD":
+        handler.wfile.write(body)
 
 
 @contextmanager
@@ -109,11 +129,11 @@ def _handler(proxy: FaultProxy) -> type[BaseHTTPRequestHandler]:
 
         def handle_any(self) -> None:
             body = self.rfile.read(int(self.headers.get("content-length") or 0))
-            headers = {name: value for name, value in self.headers.items() if name.lower() not in _NOT_FORWARDED}
+            headers = {name: value for name, value in self.headers.items() if name.lower() not in NOT_FORWARDED}
             call = self.command, self.path, headers, body
             match proxy.chosen(self.command):
                 case None:
-                    self.answer(*proxy.forward(*call))
+                    answer(self, *proxy.forward(*call))
                 case "409" | "503" as code:
                     self.refuse(code)
                 case "500":
@@ -135,22 +155,9 @@ def _handler(proxy: FaultProxy) -> type[BaseHTTPRequestHandler]:
 
         do_GET = do_PUT = do_POST = do_HEAD = do_DELETE = handle_any  # noqa: N815 - as http.server has them
 
-        def answer(self, status: int, headers: list[tuple[str, str]], body: bytes) -> None:
-            self.send_response_only(status)
-            length = str(len(body))
-            for name, value in headers:
-                if name.lower() == "content-length":
-                    length = value  # of an answer to HEAD
-                elif name.lower() not in _NOT_FORWARDED:
-                    self.send_header(name, value)
-            self.send_header("content-length", length)
-            self.end_headers()
-            if self.command != "HEAD":
-                self.wfile.write(body)
-
         def refuse(self, code: str) -> None:
             text = f"<Error><Code>{_CODES[code]}</Code><Message>by the proxy</Message></Error>".encode()
-            self.answer(int(code), [("content-type", "application/xml")], text)
+            answer(self, int(code), [("content-type", "application/xml")], text)
 
         def log_message(self, *_: Any) -> None: ...
 

@@ -1,11 +1,10 @@
-"""An object store behind TLS of a private authority, with credentials that expire and rights that are lacking.
+"""An object store of a private authority, whose keys expire and which denies some methods.
 
 It forwards to local AWS, which believes every key and grants everything.
 """
 
 from __future__ import annotations
 
-import http.client
 import json
 import re
 import ssl
@@ -22,9 +21,9 @@ from urllib.parse import urlsplit
 
 import pytest
 from fastkcl.tables import S3Storage
+from fault_proxy import NOT_FORWARDED, answer, forwarded
 
 SECRET = "s3cret-of-mine"
-_HOP = {"connection", "keep-alive", "transfer-encoding", "proxy-connection", "expect"}
 _KEY = re.compile(r"Credential=([^/]+)/")
 _LIVE_SECONDS = 60
 
@@ -95,16 +94,7 @@ class GuardedStore:
             return self._refuse(method, 400, "ExpiredToken")
         if method in self.denied:
             return self._refuse(method, 403, "AccessDenied")
-        link = http.client.HTTPConnection(urlsplit(self.upstream).netloc, timeout=60)
-        try:
-            link.putrequest(method, path, skip_host=True, skip_accept_encoding=True)
-            for name, value in headers.items():
-                link.putheader(name, value)
-            link.endheaders(body or None)
-            answer = link.getresponse()
-            return answer.status, answer.getheaders(), answer.read()
-        finally:
-            link.close()
+        return forwarded(urlsplit(self.upstream).netloc, method, path, headers, body)
 
     def _refuse(self, method: str, status: int, code: str) -> tuple[int, Any, bytes]:
         self.refused.append(f"{method} {code}")
@@ -140,19 +130,8 @@ def _handler(store: GuardedStore) -> type[BaseHTTPRequestHandler]:
 
         def handle_any(self) -> None:
             body = self.rfile.read(int(self.headers.get("content-length") or 0))
-            headers = {name.lower(): value for name, value in self.headers.items() if name.lower() not in _HOP}
-            status, told, content = store.answer(self.command, self.path, headers, body)
-            self.send_response_only(status)
-            length = str(len(content))
-            for name, value in told:
-                if name.lower() == "content-length":
-                    length = value  # of an answer to HEAD
-                elif name.lower() not in _HOP:
-                    self.send_header(name, value)
-            self.send_header("content-length", length)
-            self.end_headers()
-            if self.command != "HEAD":
-                self.wfile.write(content)
+            headers = {name.lower(): value for name, value in self.headers.items() if name.lower() not in NOT_FORWARDED}
+            answer(self, *store.answer(self.command, self.path, headers, body))
 
         do_GET = do_PUT = do_POST = do_HEAD = do_DELETE = handle_any  # noqa: N815 - as http.server has them
 

@@ -46,13 +46,14 @@ def place_of(kind: str, aws: LocalAws, proxy: FaultProxy, folder: Path) -> Place
 def stop_the_store(proxy: FaultProxy, done: threading.Event) -> None:
     """When the first files are there: for so long, and until writes have failed again and again."""
     end = time.monotonic() + PATIENCE
-    while proxy.requests < 12 and time.monotonic() < end:
-        done.wait(0.02)
+    while proxy.requests < 12 and time.monotonic() < end and not done.wait(0.02):
+        pass
     proxy.is_down = True
     end = time.monotonic() + max(DOWN_SECONDS, PATIENCE)
     begun = time.monotonic()
     while time.monotonic() < end and (time.monotonic() < begun + DOWN_SECONDS or proxy.faults["down"] < 12):
-        done.wait(0.1)
+        if done.wait(0.1):
+            break
     proxy.is_down = False
 
 
@@ -69,24 +70,26 @@ def test_memory_of_a_child(aws: LocalAws, tmp_path: Path, kind: str, *, outage: 
         if outage:
             trouble = threading.Thread(target=stop_the_store, args=(proxy, done))
             trouble.start()
-        report: Report = replay(
-            [sys.executable, str(PROGRAMS / "table_memory.py")],
-            generate("clickstream", records=RECORDS),
-            ReplayOptions(
-                stream=STREAM,
-                environment={
-                    "OPTIONS": json.dumps({"max_bytes": MAX_BYTES}),
-                    "TABLE_KIND": kind,
-                    **place.environment,
-                },
-                on_stderr=lambda _shard, line: noise.append(line.decode()),
-                answer_timeout=DOWN_SECONDS + 600,
-                restarts=0,
-            ),
-        )
-        if outage:
-            trouble.join()
-        done.set()
+        try:
+            report: Report = replay(
+                [sys.executable, str(PROGRAMS / "table_memory.py")],
+                generate("clickstream", records=RECORDS),
+                ReplayOptions(
+                    stream=STREAM,
+                    environment={
+                        "OPTIONS": json.dumps({"max_bytes": MAX_BYTES}),
+                        "TABLE_KIND": kind,
+                        **place.environment,
+                    },
+                    on_stderr=lambda _shard, line: noise.append(line.decode()),
+                    answer_timeout=DOWN_SECONDS + 600,
+                    restarts=0,
+                ),
+            )
+        finally:
+            done.set()
+            if outage:
+                trouble.join()
         assert [problem for shard in report.shards for problem in shard.problems] == [], noise
         assert len(place.numbers()) == len(set(place.numbers())) == RECORDS
         failed = proxy.faults["down"]

@@ -12,7 +12,7 @@ with the checkpoint before it if the entries go back to that:
     entries      each one of ours continues from the position of those before it: a copy of an older one does not, and
                  a checkpoint that was made of it has set the shard back. On a disk this is looked at in older entries
                  too: the checkpoint before the newest one may have been made of a copy
-    nothing      an entry of 0 bytes, or one that names less files than it counts, was damaged before the
+    nothing      an entry of 0 bytes, or one that names fewer files than it counts, was damaged before the
                  checkpoint if that has just what is left. The first may have been sound, and done nothing, or nothing
                  that later entries did not do again
     mended       beside an entry that somebody has replaced by one that does nothing, the checkpoint may have more

@@ -147,7 +147,7 @@ def lost_files(text: bytes) -> str | None:
 
 
 class _FilesLost(str):
-    """A fault that concerns nothing but files."""
+    """A fault by which files are lost, and nothing that the entry does not tell of."""
 
     __slots__ = ()
 
@@ -203,7 +203,7 @@ class _Ours:
 
     @property
     def has_lost_files(self) -> bool:
-        """Whether the entry names less files than it tells of."""
+        """Whether the entry names fewer files than it tells of."""
         return self._there < self._wanted
 
     @property

@@ -281,8 +281,8 @@ def _up_to(version: int, there: Sequence[int], most: int = _MOST_ENTRIES) -> lis
 
 
 def _told(action: Mapping[str, Json]) -> list[Json]:
-    """What an entry of ours tells of itself, for each shard, if this is the action that does."""
-    found = (action.get("commitInfo") or {}).get("fastkcl")
+    """What an entry of ours tells of itself, for each shard; nothing if this is another action."""
+    found = (action.get("commitInfo") or {}).get("fastkcl") or []
     return found if isinstance(found, list) else [found]
 
 

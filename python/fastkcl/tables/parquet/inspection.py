@@ -65,7 +65,7 @@ def _obstacles(store: Store) -> list[str]:
 
 
 def _folders_of_files(store: Store) -> Iterator[str]:
-    """The faults of folders in the places of files, which have no ends to miss; a prefix on an object store is none."""
+    """Names folders in the places of files: a chain does not miss its newest file. Object stores have no folders."""
     if not isinstance(store, PosixStore):
         return
     for folder, folders, _ in os.walk(store.folder):
