@@ -258,6 +258,40 @@ def test_a_consumer_of_many_tasks(world: World) -> None:
     assert finished == set(numbers)
 
 
+@pytest.mark.parametrize("world", [0], indirect=True)
+def test_a_close_right_after_a_start_that_two_have_asked_for(world: World) -> None:
+    """Others open it meanwhile, so that the start waits; one is cancelled, another iterates, and ends by the close."""
+    world.trouble, world.slow = 0, 10
+
+    async def play(before_cancel: int, before_close: int) -> None:
+        consumer = ShakyConsumer(world, ShakyCheckPointer(world))
+        preparing = asyncio.create_task(consumer.wait_ready(PATIENCE))
+        first, second = (asyncio.ensure_future(anext(consumer)) for _ in range(2))
+        while consumer._under_way is None:
+            await asyncio.sleep(0)
+        opening = [asyncio.create_task(consumer.open()) for _ in range(8)]
+        while not consumer._is_started:
+            await asyncio.sleep(0)
+        for _ in range(before_cancel):
+            await asyncio.sleep(0)
+        first.cancel()
+        for _ in range(before_close):
+            await asyncio.sleep(0)
+        await consumer.close()
+        await asyncio.gather(*opening, return_exceptions=True)
+        results = await asyncio.gather(first, second, preparing, return_exceptions=True)
+        for result, allowed in zip(results, (asyncio.CancelledError, StopAsyncIteration, RuntimeError), strict=True):
+            assert result is None or isinstance(result, allowed), (before_cancel, before_close, result)
+
+    async def main() -> None:
+        async with asyncio.timeout(PATIENCE):
+            for before_cancel in range(6):
+                for before_close in range(6):
+                    await play(before_cancel, before_close)
+
+    asyncio.run(main())
+
+
 class ShakyProducer(Producer):
     _client_class = ShakyClient
 

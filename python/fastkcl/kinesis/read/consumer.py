@@ -621,6 +621,8 @@ class Consumer(ConsumerFacts, Watched, Generic[Item]):
             self._stream.resume(each)
 
     async def _start(self) -> None:
+        if self._is_started:  # for another task, which this one has waited for
+            return
         await self.open()
         self._stream.start()
         if self._checkpoint_interval is not None and self._flusher is None:
