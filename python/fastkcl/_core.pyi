@@ -61,8 +61,10 @@ __all__ = [
     "kclpy_detach",
     "kclpy_records",
     "message_batch",
+    "payloads_from",
     "pool_stats",
     "record_dicts",
+    "record_metadata",
     "split_aggregate",
     "split_netstrings",
     "stitch_batch",
@@ -243,6 +245,29 @@ class RecordBatch:
         """The same records in the five columns that every batch has, without a copy, for Spark's sinks."""
     def __arrow_c_schema__(self) -> object: ...
     def __arrow_c_array__(self, requested_schema: object | None = None) -> tuple[object, object]: ...
+
+def payloads_from(batch: RecordBatch, first: int, most_bytes: int) -> list[bytes]:
+    """The payloads of the rows from `first` on, the last one first, so that who takes them pops them.
+
+    Args:
+        batch: of the rows.
+        first: the row to begin with; at the end of the batch there are none.
+        most_bytes: of all together, unless the first one alone has more. A payload that is null is empty.
+    """
+
+def record_metadata(
+    batch: RecordBatch, row: int
+) -> tuple[str, str | None, str, int | None, datetime | None, str | None]:
+    """The values that `Record` has of a row beside its payload, in one call.
+
+    Returns:
+        The partition key, the explicit hash key, the sequence number, the sub-sequence number, the arrival time and the
+        encryption type.
+
+    Raises:
+        IndexError: there is no such row.
+        OverflowError: the arrival time is beyond the range of datetime.
+    """
 
 def write_ipc_file(path: str, batches: Sequence[RecordBatch], metadata: Mapping[str, str]) -> None:
     """Write an Arrow IPC file with schema metadata, synced to disk with its folder, under `path` exclusively.

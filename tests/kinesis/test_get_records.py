@@ -51,6 +51,50 @@ def test_an_answer_as_the_service_writes_it() -> None:
     assert as_botocore(answer) == by_botocore(body)
 
 
+def test_a_row_s_values_in_one_call_are_those_of_its_record() -> None:
+    inner = _core.Aggregate()
+    inner.add("a", b"1", explicit_hash_key="7")
+    inner.add("b", b"2")
+    records = [record(1, inner.encode(), EncryptionType="KMS"), record(2, Data=None), {**record(3), "Data": ""}]
+    batch = _core.deaggregate(_core.decode_get_records(body_of(*records)).batch).batch
+    assert [_core.record_metadata(batch, row) for row in range(-4, 4)] == 2 * [
+        (
+            each.partition_key,
+            each.explicit_hash_key,
+            each.sequence_number,
+            each.sub_sequence_number,
+            each.approximate_arrival_timestamp,
+            each.encryption_type,
+        )
+        for each in batch
+    ]
+    assert _core.record_metadata(batch, 0)[1] == "7"
+    for row in (-5, 4):
+        with pytest.raises(IndexError, match=f"record {row} of a batch of 4"):
+            _core.record_metadata(batch, row)
+
+
+def test_a_row_s_time_beyond_datetime_in_one_call() -> None:
+    batch = _core.decode_get_records(body_of(record(ApproximateArrivalTimestamp=2e12))).batch
+    with pytest.raises(OverflowError, match="use timestamp_millis"):
+        _core.record_metadata(batch, 0)
+
+
+def test_payloads_ahead() -> None:
+    payloads = [b"a" * 3, b"b" * 3, b"", b"c" * 100, b"d"]
+    batch = _core.decode_get_records(body_of(*(record(n, data) for n, data in enumerate(payloads)))).batch
+    for first in range(7):
+        for most in range(120):
+            ahead = _core.payloads_from(batch, first, most)[::-1]
+            assert ahead == payloads[first : first + len(ahead)]
+            assert bool(ahead) == (first < len(payloads))
+            whole = len(ahead) == len(payloads[first:])
+            assert sum(map(len, ahead)) <= most or len(ahead) == 1
+            assert whole or sum(map(len, payloads[first : first + len(ahead) + 1])) > most
+    null = _core.decode_get_records(body_of(record(Data=None))).batch
+    assert _core.payloads_from(null, 0, 10) == [b""]
+
+
 def test_columns_of_an_answer() -> None:
     batch = _core.decode_get_records(body_of(record(1, EncryptionType="KMS"), record(2))).batch
     table = pa.record_batch(batch)

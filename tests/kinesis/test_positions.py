@@ -11,7 +11,8 @@ from fastkcl._core import deaggregate, encode_base64
 from fastkcl.kinesis import JsonLineProcessor, JsonProcessor, KPLStringProcessor, StringProcessor, decode_get_records
 from fastkcl.kinesis.checkpoints import Place
 from fastkcl.kinesis.failures import Failure
-from fastkcl.kinesis.read.delivery import EXHAUSTED, BatchDelivery, ItemDelivery, RecordError
+from fastkcl.kinesis.items.aggregators import BaseAggregator
+from fastkcl.kinesis.read.delivery import AHEAD_BYTES, EXHAUSTED, BatchDelivery, ItemDelivery, RecordError
 from fastkcl.kinesis.read.fetch import Start, whole_records
 from fastkcl.kinesis.read.fetch_policy import ABSENCE_SECONDS, MAX_FAILURES, FetchPolicy, Next
 from fastkcl.kinesis.read.positions import Handed, Positions
@@ -198,6 +199,24 @@ def test_a_record_that_cannot_be_parsed_stays_the_next_one() -> None:
     delivery.skip()
     assert take_all(delivery) == [3]
     assert delivery.acknowledged == Handed(Place("999"), 3)
+
+
+@pytest.mark.parametrize("processor", [JsonProcessor(), JsonLineProcessor()], ids=["one item", "several"])
+def test_a_batch_of_more_bytes_than_are_copied_at_a_time(processor: BaseAggregator) -> None:
+    """The record that cannot be parsed is the last one of what was copied, or the first."""
+    items = [f"{n:05}" + "x" * size for n, size in enumerate([993] * 200 + [2 * AHEAD_BYTES, 0, AHEAD_BYTES, 1])]
+    data = [json.dumps(item).encode() for item in items]
+    first_of_the_next = AHEAD_BYTES // len(data[0])
+    for bad in (0, first_of_the_next - 1, first_of_the_next, 200, 201, len(items) - 1):
+        batch = batch_of(*(b"{" if n == bad else each for n, each in enumerate(data)))
+        delivery = ItemDelivery(fetched(batch), processor, "items", deaggregated=False)
+        assert [delivery.take() for _ in range(bad)] == items[:bad]
+        with pytest.raises(RecordError) as caught:
+            delivery.take()
+        assert caught.value.record.sequence_number == str(100 + bad)
+        delivery.skip()
+        assert take_all(delivery) == items[bad + 1 :]
+        assert delivery.acknowledged == Handed(Place("999"), len(items))
 
 
 def test_metadata() -> None:

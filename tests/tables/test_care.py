@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from datetime import date
@@ -25,6 +27,7 @@ from fastkcl.tables.orphans import LEAST_AGE, find_orphans
 from fastkcl.tables.store import Found
 from sink_helpers import SHARD
 from table_helpers import DAY, NOON, Place, arrived, as_they_are, posix_place, s3_place
+from waiting import PATIENCE
 
 TODAY = date(2026, 11, 24)
 
@@ -133,6 +136,22 @@ def test_compaction_of_closed_days_beside_a_writer(lake: DeltaPlace) -> None:
     writer.append(arrived([9], NOON + 2 * DAY), as_they_are)
     assert lake.numbers() == list(range(10))
     assert compact_delta(lake.url, lake.storage, before=date(2027, 1, 1), today=TODAY) == []  # today goes on
+
+
+def test_compaction_does_not_wait_for_a_fifo_in_the_place_of_a_file(tmp_path: Path) -> None:
+    """In a process: one that waits in deltalake does not end by SIGINT."""
+    place = delta_posix(tmp_path)
+    table = place.table()
+    table.open(SHARD)
+    for number in range(2):
+        table.append(arrived([number]), as_they_are)
+    file = Path(place.url, place.files()[0])
+    file.unlink()
+    os.mkfifo(file)
+    command = [sys.executable, "-m", "fastkcl", "sink", "compact", place.url]
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
+    assert ran.returncode == 2
+    assert f"{file}: a FIFO, socket or device is in the place of a file: restore the file from a copy" in ran.stderr
 
 
 def test_a_table_without_days_is_compacted_as_a_whole(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import date
+from pathlib import Path
 from typing import NoReturn
 
 from fastkcl import ConfigurationError
@@ -16,6 +17,8 @@ from fastkcl.tables.base import SinkError
 from fastkcl.tables.formats import format_of
 from fastkcl.tables.object_store import ObjectStore, S3Storage
 from fastkcl.tables.parquet.table import store_of
+from fastkcl.tables.posix_store import PosixStore
+from fastkcl.tables.storage import file_status
 
 __all__ = ["Compacted", "compact_delta", "refuse_iceberg"]
 
@@ -65,7 +68,8 @@ def compact_delta(
         The parts in which something was to be done.
 
     Raises:
-        SinkError: it is not a Delta table, has no days and `before` is given, or was not committed.
+        SinkError: it is not a Delta table, has no days and `before` is given, or was not committed; or something else
+            is in the place of a file, such as a FIFO, which deltalake would wait for without end.
         ConfigurationError: deltalake is not installed.
         OSError: it cannot be read.
     """
@@ -82,6 +86,9 @@ def compact_delta(
     done = []
     try:
         table = DeltaTable(store.url, storage_options=options)
+        if isinstance(store, PosixStore):
+            for file in table.file_uris():
+                file_status(Path(file.removeprefix("file://")))
         if "date" not in table.metadata().partition_columns:
             if before is not None:
                 raise SinkError(

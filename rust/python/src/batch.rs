@@ -11,7 +11,7 @@ use pyo3::exceptions::{PyIndexError, PyOverflowError, PyValueError};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyBytes, PyCapsule, PyDateTime, PyDelta, PyIterator, PyTuple, PyTzInfo};
+use pyo3::types::{PyBytes, PyCapsule, PyDateTime, PyDelta, PyIterator, PyList, PyTuple, PyTzInfo};
 
 use crate::arrow;
 use crate::message_batch::rows_of_slice;
@@ -342,6 +342,41 @@ impl Record {
         let data = self.batch.data(self.row).map_or_else(|| "null".to_owned(), |data| format!("{} bytes", data.len()));
         Ok(format!("<Record {}/{sub}, partition key {key}, {data}>", self.sequence_number()))
     }
+}
+
+/// The payloads of the rows from `first` on, the last one first, so that who takes them pops them: `most_bytes` of all
+/// together, unless the first one alone has more. A payload that is null is empty.
+#[pyfunction]
+pub(crate) fn payloads_from<'py>(
+    py: Python<'py>,
+    batch: &RecordBatch,
+    first: usize,
+    most_bytes: usize,
+) -> PyResult<Bound<'py, PyList>> {
+    let payload = |row: usize| batch.0.data(row).unwrap_or_default();
+    let (mut end, mut bytes) = (first, 0);
+    while end < batch.0.len() && (end == first || bytes + payload(end).len() <= most_bytes) {
+        bytes += payload(end).len();
+        end += 1;
+    }
+    PyList::new(py, (first..end).rev().map(|row| PyBytes::new(py, payload(row))))
+}
+
+/// What `Record` has of a row beside its payload, in one call: the partition key, the explicit hash key, the sequence
+/// number, the sub-sequence number, the arrival time and the encryption type.
+#[pyfunction]
+pub(crate) fn record_metadata<'py>(py: Python<'py>, batch: &RecordBatch, row: isize) -> PyResult<Bound<'py, PyTuple>> {
+    let row = batch.row(row)?;
+    let batch = &batch.0;
+    (
+        batch.partition_key(row),
+        batch.explicit_hash_key(row),
+        batch.sequence_number(row),
+        batch.sub_sequence_number(row),
+        batch.timestamp_micros(row).map(|micros| datetime_utc(py, micros)).transpose()?,
+        batch.encryption_type(row),
+    )
+        .into_pyobject(py)
 }
 
 const MICROS_PER_MILLI: i64 = 1_000;

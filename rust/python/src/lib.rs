@@ -94,7 +94,7 @@ mod _core {
     use pyo3::prelude::*;
 
     #[pymodule_export]
-    use crate::batch::{Position, Record, RecordBatch};
+    use crate::batch::{Position, Record, RecordBatch, payloads_from, record_metadata};
     #[pymodule_export]
     use crate::decoder::{Decoder, decode_line};
     #[pymodule_export]

@@ -44,7 +44,6 @@ from fastkcl.kinesis.read.delivery import (
     BatchDelivery,
     ConsumerRecord,
     Delivery,
-    Exhausted,
     ItemDelivery,
     RecordError,
 )
@@ -511,12 +510,10 @@ class Consumer(ConsumerFacts, Watched, Generic[Item]):
                 item = delivery.take(MOST_WITHOUT_ITEMS)
             except RecordError:
                 item = EXHAUSTED  # the record stays the next one
-            if not isinstance(item, Exhausted):
-                if isinstance(delivery, AckDelivery):
-                    return item
+            if item is not EXHAUSTED and item is not PASSED:
                 if held is not None and held.is_done:
-                    held.delivery, held.mark, held.is_done = delivery, delivery.mark, False
-                else:
+                    held.delivery, held.mark, held.is_done = delivery, delivery.mark, False  # type: ignore[assignment,union-attr]
+                elif not isinstance(delivery, AckDelivery):
                     self._holders.give(task, delivery)
                 return item
         self._holders.wait(task)

@@ -13,7 +13,7 @@ from datetime import datetime
 from enum import Enum
 from typing import Any, Final, Literal, NamedTuple, Protocol
 
-from fastkcl._core import Record, RecordBatch
+from fastkcl._core import RecordBatch, payloads_from, record_metadata
 from fastkcl.kinesis.checkpoints.base import Place
 from fastkcl.kinesis.items.aggregators import BaseAggregator
 from fastkcl.kinesis.read.fetch import ShardReader
@@ -39,6 +39,9 @@ class Exhausted(Enum):
     EXHAUSTED = "exhausted"
     PASSED = "passed"
 
+
+AHEAD_BYTES = 65_536
+"""Payloads that are copied out of a batch at a time, unless one alone has more."""
 
 EXHAUSTED: Final = Exhausted.EXHAUSTED
 PASSED: Final = Exhausted.PASSED
@@ -198,9 +201,12 @@ class ItemDelivery:
         self.before: Handed | None = None
         self._batch = fetched.batch
         self._rows = fetched.batch.num_rows
+        self._shard_id = fetched.reader.shard_id
+        self._millis_behind_latest = fetched.batch.millis_behind_latest
         self._row = 0  # the next one to parse
         self.mark = 0
         """Records that are acknowledged."""
+        self._payloads: list[bytes] = []  # of the next rows, the last one first
         self._items: list[Any] = []  # of the row before it, the last one first
         self._several = (-1, 0)  # the last row of several items, and how many
         self._parse: Callable[[bytes], list[Any]] = processor.parse
@@ -211,37 +217,60 @@ class ItemDelivery:
 
     def take(self, most_records: int = sys.maxsize) -> Any:  # noqa: ANN401
         """The next item."""
+        deserialize = self._deserialize
+        if deserialize is None:
+            return self._take_of_several(most_records)
+        row = self.mark = self._row
+        payloads = self._payloads
+        if not payloads:
+            payloads = self._payloads = payloads_from(self._batch, row, AHEAD_BYTES)
+            if not payloads:
+                return EXHAUSTED
+        try:
+            item = deserialize(payloads[-1])
+        except Exception as error:
+            raise self._unreadable() from error
+        if self._as_records:
+            item = self._with_metadata(row, item)
+        payloads.pop()
+        self._row = row + 1
+        return item
+
+    def _take_of_several(self, most_records: int) -> Any:  # noqa: ANN401
+        """The next item, where a record may have several, or none."""
         if self._items:
             return self._items.pop()
-        row, end = self._row, self._row + most_records
+        end = self._row + most_records
         while True:
-            self.mark = row
-            if row == self._rows:
-                return EXHAUSTED
-            if row == end:
+            row = self.mark = self._row
+            if row == end and row < self._rows:
                 return PASSED
-            record = self._batch[row]
+            self._payloads = self._payloads or payloads_from(self._batch, row, AHEAD_BYTES)
+            if not self._payloads:
+                return EXHAUSTED
             try:
-                if self._deserialize is not None:
-                    item = self._deserialize(record.data or b"")
-                    self._row = row + 1
-                    return self._with_metadata(record, item) if self._as_records else item
-                items = self._parse(record.data or b"")
+                items = self._parse(self._payloads[-1])
             except Exception as error:
-                raise RecordError(self._with_metadata(record, record.data)) from error
-            self._row = row = row + 1
+                raise self._unreadable() from error
             if self._as_records:
-                items = [self._with_metadata(record, item) for item in items]
+                items = [self._with_metadata(row, item) for item in items]
+            self._payloads.pop()
+            self._row = row + 1
             if len(items) == 1:
                 return items[0]
             if items:
-                self._several = row - 1, len(items)
+                self._several = row, len(items)
                 items.reverse()
                 self._items = items
                 return items.pop()
 
+    def _unreadable(self) -> RecordError:
+        """The next record cannot be parsed."""
+        return RecordError(self._with_metadata(self._row, self._batch[self._row].data))
+
     def skip(self) -> None:
         """Leave out the record that could not be parsed."""
+        self._payloads.pop()
         self._row += 1
 
     @property
@@ -280,15 +309,20 @@ class ItemDelivery:
         sub = last.sub_sequence_number if with_sub else None
         return Handed(Place(last.sequence_number, sub), self.fetched.rows - left)
 
-    def _with_metadata(self, record: Record, data: object) -> ConsumerRecord:
-        return ConsumerRecord(
-            data,
-            record.partition_key,
-            record.explicit_hash_key,
-            record.sequence_number,
-            record.sub_sequence_number,
-            record.approximate_arrival_timestamp,
-            self.fetched.reader.shard_id,
-            record.encryption_type,
-            self._batch.millis_behind_latest,
+    def _with_metadata(self, row: int, data: object) -> ConsumerRecord:
+        key, explicit_hash_key, sequence_number, sub_sequence_number, arrival, encryption_type = record_metadata(
+            self._batch, row
+        )
+        return ConsumerRecord._make(
+            (
+                data,
+                key,
+                explicit_hash_key,
+                sequence_number,
+                sub_sequence_number,
+                arrival,
+                self._shard_id,
+                encryption_type,
+                self._millis_behind_latest,
+            )
         )

@@ -22,7 +22,7 @@ import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from types import TracebackType
-from typing import Any, ClassVar, NoReturn, Self, Unpack
+from typing import Any, ClassVar, NoReturn, Self, Unpack, cast
 
 from fastkcl.backoff import Backoff
 from fastkcl.kinesis.bounds import check_count, check_number
@@ -37,7 +37,7 @@ from fastkcl.kinesis.unclosed import Watched
 from fastkcl.kinesis.write.keys import MAX_KEY_BYTES, check_key, random_key
 from fastkcl.kinesis.write.put import MAX_CALL_BYTES, MAX_CALL_RECORDS
 from fastkcl.kinesis.write.put_queue import Pending, PutLimits, PutQueue, Settled
-from fastkcl.kinesis.write.sent import Sent, Waiting
+from fastkcl.kinesis.write.sent import PutResult, Sent, Waiting
 from fastkcl.shard import ShardMap
 from fastkcl.stdio.log import module_logger
 
@@ -400,7 +400,8 @@ class Producer(Watched):
         """The items of a record that is complete."""
         if count == 1 and self._held:
             return (self._held.popleft(),)
-        return tuple(self._held.popleft() for _ in range(min(count, len(self._held))))
+        popleft = self._held.popleft
+        return tuple([popleft() for _ in range(min(count, len(self._held)))])
 
     async def flush(self) -> None:
         """Wait until everything that was put before is in the stream. Failed calls are tried again.
@@ -586,11 +587,10 @@ class Producer(Watched):
 
     async def _accept(self, settled: Settled) -> None:
         self._count(settled)
-        for tags, result in settled.results:
+        for tags, result in cast("list[tuple[tuple[Sent, ...], PutResult]]", settled.results):
             for sent in tags:
-                assert isinstance(sent, Sent)
                 sent.result = result
-                self._waiting.settle(sent)
+            self._waiting.settle(tags)
         if settled.accepted and self.after_flush_fun is not None:
             await self._call_back(self.after_flush_fun, settled.accepted)
 

@@ -10,7 +10,7 @@ raised to all waiting tasks; the items are not lost, and can be awaited again af
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from typing import Any, NamedTuple, Protocol
 
 __all__ = ["PutResult", "Sent"]
@@ -77,10 +77,13 @@ class Waiting:
             future = self._futures[sent] = asyncio.get_running_loop().create_future()
         await asyncio.shield(future)
 
-    def settle(self, sent: Sent) -> None:
-        """It is in the stream."""
-        if self._futures and (future := self._futures.pop(sent, None)) is not None and not future.done():
-            future.set_result(None)
+    def settle(self, items: Sequence[Sent]) -> None:
+        """They are in the stream."""
+        if not self._futures:
+            return
+        for sent in items:
+            if (future := self._futures.pop(sent, None)) is not None and not future.done():
+                future.set_result(None)
 
     def fail(self, error: Exception) -> None:
         """Nothing is put for now."""
