@@ -22,6 +22,7 @@ from fastkcl.local_aws import LocalAws
 from fastkcl.tables import SinkError, orphans
 from fastkcl.tables.compaction import compact_delta
 from fastkcl.tables.delta.checkpoint import make_checkpoint
+from fastkcl.tables.delta.log import LOG, entry_key
 from fastkcl.tables.formats import inspect_table
 from fastkcl.tables.orphans import LEAST_AGE, find_orphans
 from fastkcl.tables.store import Found
@@ -270,3 +271,25 @@ def test_an_entry_of_a_far_version_costs_nothing(tmp_path: Path) -> None:
         "missing, and there are later ones",
         "its own content is lost",
     ]
+
+
+def damaged(lines: list[bytes]) -> bytes:
+    return b"".join(line for line in lines if not line.startswith(b'{"add"'))
+
+
+@pytest.mark.parametrize("spoil", [damaged, lambda _: b"", lambda lines: lines[0]], ids=["a file", "all", "its end"])
+@pytest.mark.parametrize("checkpoint", [False, True])
+def test_a_damaged_log_is_not_compacted(
+    tmp_path: Path, spoil: Callable[[list[bytes]], bytes], *, checkpoint: bool
+) -> None:
+    """The commit could make a checkpoint over the damage, and a clean-up remove the entry."""
+    place = delta_posix(tmp_path)
+    written(place, (1, 2), (3, 4), (5, 6))
+    key = entry_key(2)
+    place.store.replace(key, spoil((place.store.read(key, 1 << 20) or b"").splitlines(keepends=True)))
+    if checkpoint:
+        place.handle().create_checkpoint()
+    files = place.store.files(LOG)
+    with pytest.raises(SinkError, match=f"{key}.*the remedy is in docs/recovery.md"):
+        compact_delta(place.url, today=TODAY)
+    assert place.store.files(LOG) == files

@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from fastkcl import Position
 from fastkcl.spark.sinks import ParquetSink, SinkError
+from fastkcl.tables import Shard
 from fastkcl.tables.formats import inspect_table
 from fastkcl.tables.parquet_file import FOOTER_KEY, footer_of, parquet_bytes
 from sink_helpers import SHARD, FakeSession, edit_commit, rows, stored
@@ -154,3 +155,20 @@ def test_a_row_after_the_end_of_an_earlier_versions_file(place: Place) -> None:
     (fault,) = damage(place.url, place.storage)
     assert f"{newest}: not written by this table's writers, or damaged: it ends at 300/0" in fault
     assert "a row of 302/0" in fault
+
+
+def test_another_shards_file_in_the_place_of_a_committed_one(tmp_path: Path) -> None:
+    """Of as many rows, which lie after the position of the shard."""
+    written(tmp_path)
+    other = Shard(SHARD.stream, "shardId-000000000007")
+    sink = ParquetSink(tmp_path)
+    sink.open(other)
+    sink.write(rows(900, 902), SESSION)
+    assert inspect_table(tmp_path).ok
+    (theirs,) = (tmp_path / f"stream={other.stream}/shard={other.shard_id}").glob("**/*00000*.parquet")
+    newest = max((tmp_path / f"stream={SHARD.stream}/shard={SHARD.shard_id}").glob("**/*00000*.parquet"))
+    newest.write_bytes(theirs.read_bytes())
+    state = inspect_table(tmp_path)
+    assert not state.ok
+    (told,) = state.shards[0].damage
+    assert "is another one than was committed (it ends at 402/0, and the table has a row of 90" in told

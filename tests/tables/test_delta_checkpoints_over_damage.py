@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -542,3 +543,35 @@ def test_an_entry_of_restore_that_has_lost_a_file(tmp_path: Path, lost: bytes, *
     with pytest.raises(SinkError, match=r"4.json"):
         place.table().open(SHARD)
     assert any("it names" in each for each in inspected(place).damage)
+
+
+def only_positions(lines: list[bytes]) -> list[bytes]:
+    return [line for line in lines if line.startswith(b'{"txn"')]
+
+
+def last_line(lines: list[bytes]) -> list[bytes]:
+    return lines[-1:]
+
+
+def first_of_position(lines: list[bytes]) -> list[bytes]:
+    return only_positions(lines)[:1]
+
+
+@pytest.mark.parametrize("checkpoint", [False, True])
+@pytest.mark.parametrize("version", [1, 2], ids=["its shard's first", "a later one"])
+@pytest.mark.parametrize("left", [only_positions, last_line, first_of_position])
+def test_an_entry_without_its_description(
+    tmp_path: Path, left: Callable[[list[bytes]], list[bytes]], version: int, *, checkpoint: bool
+) -> None:
+    """Its file is lost; its position is not, or a part of it is."""
+    place = delta_posix(tmp_path)
+    written(place, *((2**64 + number, 2**64 + number) for number in range(version)))
+    written(place, (1, 2), shard=OTHER)
+    entry = (place.store.read(entry_key(version), 1 << 20) or b"").splitlines(keepends=True)
+    place.store.replace(entry_key(version), b"".join(left(entry)))
+    if checkpoint:
+        place.handle().create_checkpoint()
+    for shard in (SHARD, OTHER):
+        with pytest.raises(SinkError, match=rf"{entry_key(version)}.* its description \(commitInfo\) is lost"):
+            place.table().open(shard)
+    assert any("its description (commitInfo) is lost" in each for each in inspected(place).damage)

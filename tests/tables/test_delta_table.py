@@ -774,7 +774,7 @@ def test_a_table_that_is_restored(place: DeltaPlace) -> None:
         (b'{"txn":{"appId":7}}', "its txn has no appId"),
         (b'{"metaData":{"id":"x"}}', "its metaData has no format"),
         (
-            b'{"txn":{"appId":"fastkcl/clicks/shardId-000000000000/sequence-number/0","version":-1}}',
+            b'{"commitInfo":{}}\n{"txn":{"appId":"fastkcl/clicks/shardId-000000000000/sequence-number/0","version":-1}}',
             r"damaged: pieces \[-1",
         ),
     ],

@@ -262,3 +262,43 @@ def test_something_else_in_the_place_of_a_writers_folder(tmp_path: Path, name: s
     (damage,) = inspected(place).damage
     assert damage.startswith(str(path))
     assert "is in the place of a folder: move it away" in damage
+
+
+def test_a_shard_of_which_only_the_position_is_left(tmp_path: Path) -> None:
+    """Its rows were deleted, and its entries cleaned up."""
+    place = delta_posix(tmp_path)
+    written(place, (1, 2))
+    place.handle().delete()
+    place.handle().create_checkpoint()
+    for name in place.entries()[:-1]:
+        Path(place.url, LOG, name).unlink()
+    found = inspected(place)
+    assert found.ok
+    ((shard, position),) = [((each.stream, each.shard_id), each.position) for each in found.shards]
+    assert (shard, position) == ((SHARD.stream, SHARD.shard_id), Position("2", 0))
+    assert place.table().open(SHARD) == position
+
+
+def test_a_position_that_no_commit_of_a_whole_log_leads_to(tmp_path: Path) -> None:
+    place = delta_posix(tmp_path)
+    written(place, (1, 2))
+    key = f"{LOG}/{place.entries()[-1]}"
+    lines = (place.store.read(key, 1 << 20) or b"").splitlines()
+    ((_, info),) = json.loads(lines[0]).items()
+    del info["fastkcl"]
+    adds = [line for line in lines[1:] if not line.startswith(b'{"add"')]
+    place.store.replace(key, b"\n".join([json.dumps({"commitInfo": info}).encode(), *adds]) + b"\n")
+    (shard,) = inspected(place).shards
+    assert shard.damage == ["the position is 2/0, and no commit in the log leads to it"]
+
+
+def test_a_link_in_a_circle_among_unfinished_files(tmp_path: Path) -> None:
+    """It is in nobody's place: writers go on."""
+    place = delta_posix(tmp_path)
+    table = written(place, (1, 2))
+    link = Path(place.url, "_fastkcl/writing/x")
+    link.symlink_to("x")
+    assert inspected(place).ok
+    assert place.table().open(SHARD) == Position("2", 0)
+    table.append(arrived([3]), as_they_are)
+    assert place.numbers() == [1, 2, 3]

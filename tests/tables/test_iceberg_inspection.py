@@ -14,7 +14,7 @@ import pytest
 from click.testing import CliRunner
 from fastkcl.cli.main import cli
 from fastkcl.local_aws import LocalAws
-from fastkcl.tables import IcebergTable, Shard
+from fastkcl.tables import IcebergTable, Shard, SinkError
 from fastkcl.tables.iceberg.catalog import load_table
 from iceberg_helpers import NAME, IcebergPlace, as_columns, every_place, plans, sql_posix, sql_s3, written
 from pyiceberg.table import Table
@@ -377,6 +377,51 @@ def test_a_manifest_list_that_cannot_exist_is_damage(local: IcebergPlace, name: 
     code, report = inspect(local)
     assert code == 1
     assert report["damage"][0].startswith(f"{made[:200]}")
+
+
+def change_metadata(place: IcebergPlace, change: Callable[[dict[str, Any]], None]) -> None:
+    metadata = path(place.handle().metadata_location)
+    table = json.loads(metadata.read_text())
+    change(table)
+    metadata.write_text(json.dumps(table))
+
+
+@pytest.mark.parametrize("told", [7, {"stream": "s"}, [], None])
+def test_a_summary_that_is_no_text(local: IcebergPlace, told: object) -> None:
+    plain(local, (1, 2), (3, 4))
+
+    def change(table: dict[str, Any]) -> None:
+        table["snapshots"][0]["summary"]["fastkcl"] = told
+
+    change_metadata(local, change)
+    code, report = inspect(local)
+    assert code == 1
+    assert report["damage"] or report["shards"][0]["gaps"]
+
+
+@pytest.mark.parametrize(
+    "location", ["", "file:", "file:x", "x", "s3://", "s3:///x", "s3://b/x", "/a\0", f"/{'a' * 256}", "http://a/b"]
+)
+def test_a_location_where_no_table_can_be(local: IcebergPlace, location: str) -> None:
+    table = plain(local, (1, 2))
+    change_metadata(local, lambda metadata: metadata.update(location=location))
+    code, report = inspect(local)
+    assert code == 1
+    assert any("is none of a table" in each for each in report["damage"])
+    for writer in (table, local.table()):
+        with pytest.raises(SinkError, match="its location .* is none of a table: .*; restore its metadata"):
+            writer.open(SHARD)
+
+
+@pytest.mark.parametrize("below", ["", "/x"])
+def test_a_location_that_leads_nowhere(local: IcebergPlace, below: str) -> None:
+    plain(local, (1, 2))
+    link = path(local.handle().location()) / "nowhere"
+    link.symlink_to("no")
+    change_metadata(local, lambda metadata: metadata.update(location=f"{link}{below}"))
+    code, report = inspect(local)
+    assert code == 1
+    assert any(each.startswith(f"{link}: something else is in the place of a folder") for each in report["damage"])
 
 
 @pytest.mark.parametrize("what", ["a file", "a circle", "300 letters"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -208,3 +209,32 @@ def test_a_file_in_the_place_of_a_writers_folder(tmp_path: Path) -> None:
     path.touch()
     (damage,) = inspect(place).damage
     assert damage.startswith(f"{path}: something else is in the place of a folder: move it away")
+
+
+@pytest.mark.parametrize("name", ["x", "_table", "_staging", "_fastkcl/writing/x"])
+def test_a_link_in_a_circle_in_nobodys_place(tmp_path: Path, name: str) -> None:
+    place = posix_place(tmp_path)
+    write(place, (1, 9))
+    Path(place.url, name).symlink_to(Path(name).name)
+    write(place, (10, 12))
+    assert inspect(place).ok == (name != "x")  # a file there is one that readers see
+
+
+@pytest.mark.parametrize("name", ["_fastkcl", "_fastkcl/table"])
+def test_a_link_that_leads_nowhere_in_the_place_of_the_mark(tmp_path: Path, name: str) -> None:
+    place = posix_place(tmp_path)
+    write(place, (1, 9))
+    path = Path(place.url, name)
+    shutil.rmtree(path)
+    path.symlink_to("nowhere")
+    with pytest.raises(SinkError, match=f"{path}: a link that leads nowhere is in the place of a folder: move it away"):
+        inspect(place)
+
+
+def test_a_mark_without_its_file(tmp_path: Path) -> None:
+    place = posix_place(tmp_path)
+    write(place, (1, 9))
+    (mark,) = Path(place.url, "_fastkcl/table").iterdir()
+    mark.unlink()
+    with pytest.raises(SinkError, match="it has no _fastkcl/table: restore it from a copy; the remedy is in"):
+        inspect(place)

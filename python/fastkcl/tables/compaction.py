@@ -13,7 +13,9 @@ from pathlib import Path
 from typing import NoReturn
 
 from fastkcl import ConfigurationError
-from fastkcl.tables.base import SinkError
+from fastkcl.tables.base import RECOVERY, SinkError
+from fastkcl.tables.delta.head import DeltaHead
+from fastkcl.tables.delta.log import log_damage
 from fastkcl.tables.formats import format_of
 from fastkcl.tables.object_store import ObjectStore, S3Storage
 from fastkcl.tables.parquet.table import store_of
@@ -68,8 +70,9 @@ def compact_delta(
         The parts in which something was to be done.
 
     Raises:
-        SinkError: it is not a Delta table, has no days and `before` is given, or was not committed; or something else
-            is in the place of a file, such as a FIFO, which deltalake would wait for without end.
+        SinkError: it is not a Delta table, has no days and `before` is given, or was not committed; its log is damaged,
+            so that a writer would stop, too; or something else is in the place of a file, such as a FIFO, which
+            deltalake would wait for without end.
         ConfigurationError: deltalake is not installed.
         OSError: it cannot be read.
     """
@@ -82,6 +85,9 @@ def compact_delta(
     form = format_of(store).writer
     if form in _REFUSED:
         raise SinkError(f"{store.url}: a table of a {form} is not compacted: {_REFUSED[form]}")
+    if damage := log_damage(store):
+        raise SinkError(f"{damage[0]}. {RECOVERY}")
+    DeltaHead(store).open()  # as a writer, which stops for damage under a checkpoint, too
     options = store.library_options() if isinstance(store, ObjectStore) else None
     done = []
     try:

@@ -70,8 +70,8 @@ def inspect_table(
     for each in FORMATS:
         if files.status(root / each.mark) is not None:
             return each.inspect(root)
-    for each in FORMATS:
-        files.names(root / each.mark)  # a link that leads nowhere is an error of its own
+    for folder in (folder for each in FORMATS for folder in (*Path(each.mark).parents, Path(each.mark))):
+        files.names(root / folder)  # a link that leads nowhere is an error of its own
     raise SinkError(f"{root}: no table of a sink; it has neither {_MARKS}; {NO_POSITIONS}")
 
 

@@ -135,7 +135,7 @@ class PosixStore:
         for name in storage.names(path):
             if name <= after:
                 continue
-            status = storage.status(path / name)
+            status = _status(path / name)
             if status is not None and not stat.S_ISDIR(status.st_mode):
                 found.append(Entry(f"{folder}/{name}", status.st_size))
         return found
@@ -143,7 +143,7 @@ class PosixStore:
     def folders(self, folder: str) -> list[str]:
         """See `Store.folders`."""
         path = self._root / folder
-        found = [(name, storage.status(path / name)) for name in storage.names(path)]
+        found = [(name, _status(path / name)) for name in storage.names(path)]
         return [name for name, status in found if status is not None and stat.S_ISDIR(status.st_mode)]
 
     def walk(self) -> list[Found]:
@@ -161,12 +161,7 @@ class PosixStore:
                 key = path.relative_to(self._root).as_posix()
                 if not is_visible(key):
                     continue
-                try:
-                    status = storage.status(path)
-                except storage.InTheWayError as error:
-                    if error.path != path:
-                        raise
-                    status = None
+                status = _status(path)
                 if status is None and path.is_symlink():  # leads nowhere, or to itself, and readers see it
                     status = path.lstat()
                 if status is not None:
@@ -174,8 +169,9 @@ class PosixStore:
         return sorted(found)
 
     def obstacles(self) -> list[str]:
-        """What is in the place of a folder that a writer needs for its files."""
-        for folder in (self._root / Path(_ASIDE).parent, self._root / _ASIDE):
+        """What is in the place of a folder that a writer needs for its files: the table's, or one above or in it."""
+        aside = self._root / _ASIDE
+        for folder in (*reversed(aside.parents), aside):
             try:
                 status = storage.status(folder)
             except SinkError as error:
@@ -188,7 +184,7 @@ class PosixStore:
         """Unfinished files; some may still be in the process of being written."""
         found = []
         for name in storage.names(self._root / _ASIDE):
-            if (status := storage.status(self._root / _ASIDE / name)) is not None:
+            if (status := _status(self._root / _ASIDE / name)) is not None:
                 found.append(Found(f"{_ASIDE}/{name}", status.st_size, status.st_mtime))
         return found
 
@@ -204,6 +200,16 @@ class PosixStore:
         """A link is exclusive; files that the dead have left are removed here."""
         aside = self._root / _ASIDE
         for name in storage.names(aside):
-            status = storage.status(aside / name)
+            status = _status(aside / name)
             if status is not None and time.time() - status.st_mtime > _DEAD_AFTER:
                 storage.unlink(aside / name)
+
+
+def _status(path: Path) -> os.stat_result | None:
+    """The status of what a folder has; None also for a link in a circle."""
+    try:
+        return storage.status(path)
+    except storage.InTheWayError as error:
+        if error.path != path:
+            raise
+        return None

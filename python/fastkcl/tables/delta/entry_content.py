@@ -4,8 +4,8 @@ A power cut can leave an entry of 0 bytes of a writer that does not sync. deltal
 and the position in it would be gone without a word.
 
 An entry that is cut off at the end of a line is a valid entry. The cut shows only if the entry states its length:
-entries of ours end with the position and count the files that they add, and deltalake counts the files that it adds and
-removes. In other entries it cannot be seen.
+entries of ours begin with their description, end with the position, and count the files that they add, and deltalake
+counts the files that it adds and removes. In other entries it cannot be seen.
 
 Readers pass over an action that they do not know. In an entry of ours it is one whose name was damaged. They refuse the
 whole table for a member of another type than the protocol's; deltalake takes numbers as text, too, and for text.
@@ -184,6 +184,8 @@ class _Ours:
     """An entry's actions, as far as an entry of ours is checked by them."""
 
     _is_ours: bool = False
+    _has_position: bool = False
+    _is_described: bool = False
     _unknown: str | None = None
     _there: int = 0
     _wanted: int = 0
@@ -193,7 +195,8 @@ class _Ours:
         information, transaction = (action.get(kind) or {} for kind in ("commitInfo", "txn"))
         writer, told = information.get("engineInfo"), information.get("fastkcl")
         self._is_ours |= isinstance(writer, str) and writer.startswith("fastkcl:")
-        self._is_ours |= transaction.get("appId", "").startswith(OURS)
+        self._has_position |= transaction.get("appId", "").startswith(OURS)
+        self._is_described |= action.get("commitInfo") is not None
         if self._unknown is None and (unknown := [name for name in action if name not in _ACTIONS]):
             self._unknown = f"it has the unknown action {unknown[0][:40]!r} (line {number})"
         self._there += action.get("add") is not None
@@ -208,11 +211,15 @@ class _Ours:
 
     @property
     def fault(self) -> str | None:
-        """The action of an unknown name, or the number of files that it has lost; None for an entry of others."""
-        if not self._is_ours:
+        """The action of an unknown name, the lost description, or the number of lost files; None for one of others."""
+        if not (self._is_ours or self._has_position):
             return None
-        if self._unknown is not None or not self.has_lost_files:
+        if self._unknown is not None:
             return self._unknown
+        if not self._is_described:
+            return _FilesLost("it sets a position, and its description (commitInfo) is lost")
+        if not self.has_lost_files:
+            return None
         return _FilesLost(f"it names {self._there} of {self._wanted} files")
 
 

@@ -9,6 +9,7 @@ import shutil
 import tempfile
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Final
@@ -16,6 +17,7 @@ from urllib.parse import unquote
 
 from fastkcl.tables import storage
 from fastkcl.tables.base import RECOVERY, Shard, SinkError, parse_json
+from fastkcl.tables.delta.checkpoint_content import DamageError, content
 from fastkcl.tables.delta.checkpoint_damage import CheckpointDamage
 from fastkcl.tables.delta.entry_content import fault
 from fastkcl.tables.delta.log import (
@@ -34,6 +36,7 @@ from fastkcl.tables.delta.refusals import RefusalError, opened
 from fastkcl.tables.delta.sidecars import SIDECARS
 from fastkcl.tables.delta.sink import position
 from fastkcl.tables.delta.snapshot import NOTHING, digest, does_nothing
+from fastkcl.tables.delta.window import shards_of
 from fastkcl.tables.folders import NULL, shard_folders
 from fastkcl.tables.given_up import NOTES, noted
 from fastkcl.tables.inspection import NO_POSITIONS, ShardState, TableState, check_note
@@ -83,6 +86,10 @@ def _inspect(store: PosixStore | ObjectStore, others: list[str]) -> TableState:
         damage.append(f"{url}: the newest checkpoint is damaged, or the log before it: {doubt}")
     damage += others
     without = {*checkpoints.found, *files.others}
+    _, checkpoint_files = whole_checkpoint([name for name in files.names if name not in without])
+    if checkpoint_files:
+        with suppress(DamageError, FileNotFoundError):  # what is damaged is told; or a clean-up
+            log.transactions |= content(store, checkpoint_files).transactions
     with tempfile.TemporaryDirectory(prefix="fastkcl-") as folder:
         if without:  # as the next writer opens it
             _bring(store, [name for name in files.names if name not in without], Path(folder))
@@ -129,6 +136,8 @@ class _Entries:
         self._damage = damage
         self._infos: dict[int, dict[str, Any]] = {}
         self._versions: dict[bytes, int] = {}
+        self.transactions: dict[str, int] = {}
+        """Those of ours in the entries and in the newest checkpoint, not in an order: for their names."""
         self._next = checkpoint + 1
 
     def read(self, version: int) -> None:
@@ -146,7 +155,7 @@ class _Entries:
             self._damage.append(f"{url}: {why}: {KEPT if version <= self._checkpoint else LOST}")
             return
         try:
-            replace(NOTHING, version=version - 1).moved(text, url)
+            self.transactions |= replace(NOTHING, version=version - 1).moved(text, url).transactions
         except SinkError as error:
             self._damage.append(str(error).removesuffix(f"; {RECOVERY}"))
         # Those of a mended log are equal, and others may set a position twice.
@@ -186,7 +195,7 @@ def _inspect_log(store: Store, handle: Callable[[], DeltaTable], entries: _Entri
     writer = "DeltaSink" if is_of_sink else "DeltaTable"
     try:
         log = entries.up_to(table.version())
-        return opened(lambda: _look(store, table, writer, log, damage))
+        return opened(lambda: _look(store, table, writer, log, damage, shards_of(entries.transactions)))
     except RefusalError as error:
         return _unreadable(store, writer, damage or _refused(store), error)
 
@@ -230,7 +239,12 @@ def _refused(store: Store) -> list[str]:
 
 
 def _look(
-    store: Store, table: DeltaTable, writer: str, log: dict[int, dict[str, Any]], damage: list[str]
+    store: Store,
+    table: DeltaTable,
+    writer: str,
+    log: dict[int, dict[str, Any]],
+    damage: list[str],
+    with_positions: set[Shard],
 ) -> TableState:
     import pyarrow as pa
 
@@ -249,7 +263,7 @@ def _look(
         if "date" in columns and folders[-1].startswith("after-") and f"date={day or NULL}" not in folders:
             damage.append(f"{store.url}/{name}: its date in the log is {day}")
     damage += [f"{store.url}/{name}: the log names it, and it is missing" for name in sorted(files.missing)]
-    about: dict[Shard, list[Commit]] = {shard: [] for shard in files.of}
+    about: dict[Shard, list[Commit]] = {shard: [] for shard in {*files.of, *with_positions}}
     for version, info in log.items():
         where = f"{store.url}/{entry_key(version)}: its part of a {writer}"
         for commit in commits_of(info.get("fastkcl"), where, damage):

@@ -24,12 +24,13 @@ from fastkcl.tables.folders import can_exist, parse_position, shard_folders, uns
 from fastkcl.tables.given_up import noted
 from fastkcl.tables.iceberg.catalog import load_table
 from fastkcl.tables.iceberg.head import KEPT, seen_of
-from fastkcl.tables.iceberg.io import DamagedError, MissingError, storage_of, store_and_key, table_store
+from fastkcl.tables.iceberg.io import DamagedError, MissingError, check_location, storage_of, store_and_key, table_store
 from fastkcl.tables.iceberg.manifests import entries_of, manifests_of
 from fastkcl.tables.iceberg.state import GIVEN_UP, POSITION
 from fastkcl.tables.inspection import NO_POSITIONS, ShardState, TableState
 from fastkcl.tables.log_inspection import Commit, FilesByShard, check_commits, check_files, commits_of, of_any_name
 from fastkcl.tables.posix_store import PosixStore
+from fastkcl.tables.storage import status
 from fastkcl.tables.store import StoreError
 
 if TYPE_CHECKING:
@@ -158,7 +159,7 @@ class _Look:
         text = None if snapshot.summary is None else snapshot.summary["fastkcl"]
         try:
             return None if text is None else json.loads(text)
-        except ValueError as error:
+        except (ValueError, TypeError) as error:
             self._damage.append(f"{where} is damaged: {error}")
             return None
 
@@ -198,25 +199,33 @@ class _Look:
         data_files = [(file, file.file_path.removeprefix(f"{location}/")) for file in self._data_files(manifests)]
         finds = of_any_name(find, self._damage, may_exist)
         looks = of_any_name(last_byte, self._damage, may_exist)
-        try:
-            store = table_store(location, storage)
-            listed = {each.key for each in store.walk()}
-            if isinstance(store, PosixStore):
-                self._damage += store.obstacles()
-        except (FileNotFoundError, ValueError):  # there is no such folder, or cannot be one
-            listed = set()
-        except StoreError:
-            raise
-        except (SinkError, OSError) as error:
-            told = error if isinstance(error, SinkError) else f"{location[:200]}: {error.strerror}"
-            self._damage.append(f"the table's location cannot be read: {told}")
-            listed = set()
+        listed = self._listed(storage)
         files = FilesByShard(finds, lambda name: name in listed or looks(name) is not None)
         ids = self._ids()
         for file, name in data_files:
             shard = _shard_of(file, ids)
             files.take(name, *((None, None) if shard is None else (shard.stream, shard.shard_id)), by_log=False)
         return files
+
+    def _listed(self, storage: S3Storage) -> set[str]:
+        """The files in the table's location."""
+        location = self._table.location()
+        try:
+            check_location(location, storage)
+            store = table_store(location, storage)
+            if isinstance(store, PosixStore):
+                self._damage += store.obstacles()
+                if status(store.folder) is None:  # writers make it
+                    return set()
+            return {each.key for each in store.walk()}
+        except StoreError:
+            raise
+        except ValueError:  # on S3, of a name that other tables must not have
+            return set()
+        except (SinkError, OSError) as error:
+            told = f"{location[:200]}: {error.strerror or error}" if isinstance(error, OSError) else error
+            self._damage.append(f"the table's location cannot be read: {told}")
+            return set()
 
     def _ids(self) -> list[int]:
         """Of the columns with stream and shard."""

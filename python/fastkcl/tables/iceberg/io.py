@@ -33,6 +33,7 @@ __all__ = [
     "DamagedError",
     "MissingError",
     "StoreFileIO",
+    "check_location",
     "is_on_s3",
     "storage_of",
     "store_and_key",
@@ -218,6 +219,24 @@ def table_store(location: str, storage: S3Storage) -> Store:
     return PosixStore(_path(location))
 
 
+def check_location(location: str, storage: S3Storage) -> None:
+    """See that a table can have files at its location.
+
+    Raises:
+        SinkError: it is neither in a bucket nor in a folder, or no folder can have this name.
+    """
+    why = "no file can have such a name"
+    try:
+        if is_on_s3(location):
+            store_and_key(f"{location}/data/file", storage)
+            return
+        if can_exist(str(_path(location))):
+            return
+    except (SinkError, ValueError) as error:
+        why = str(error)
+    raise SinkError(f"its location {location[:200]!r} is none of a table: {why}; restore its metadata from a copy")
+
+
 def is_on_s3(location: str) -> bool:
     """Whether a location is on S3, in whatever spelling."""
     return _split(location).scheme in ("s3", "s3a", "s3n")
@@ -232,11 +251,11 @@ def _split(location: str) -> SplitResult:
 
 def _path(location: str) -> Path:
     parts = _split(location)
-    if parts.scheme == "file" and parts.netloc in ("", "localhost"):
-        return Path(parts.path)  # as it is: other readers decode nothing
-    if not parts.scheme and os.path.isabs(location):  # noqa: PTH117 - a text of somebody else's
-        return Path(location)
-    raise SinkError(f"{location}: files of an IcebergTable lie on S3 or in a folder, and not there")
+    is_file = parts.scheme == "file" and parts.netloc in ("", "localhost")
+    name = parts.path if is_file else location  # as it is: other readers decode nothing
+    if (is_file or not parts.scheme) and os.path.isabs(name):  # noqa: PTH117 - a text of somebody else's
+        return Path(name)
+    raise SinkError(f"{location[:200]!r}: files of an IcebergTable lie on S3 or in a folder, and not there")
 
 
 @lru_cache(maxsize=64)
