@@ -11,6 +11,7 @@ from collections.abc import Callable
 from datetime import date
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -139,14 +140,15 @@ def test_compaction_of_closed_days_beside_a_writer(lake: DeltaPlace) -> None:
     assert compact_delta(lake.url, lake.storage, before=date(2027, 1, 1), today=TODAY) == []  # today goes on
 
 
-def test_compaction_does_not_wait_for_a_fifo_in_the_place_of_a_file(tmp_path: Path) -> None:
+@pytest.mark.parametrize("folder", [".", "a ü"])
+def test_compaction_does_not_wait_for_a_fifo_in_the_place_of_a_file(tmp_path: Path, folder: str) -> None:
     """In a process: one that waits in deltalake does not end by SIGINT."""
-    place = delta_posix(tmp_path)
+    place = delta_posix(tmp_path / folder)
     table = place.table()
     table.open(SHARD)
     for number in range(2):
         table.append(arrived([number]), as_they_are)
-    file = Path(place.url, place.files()[0])
+    file = Path(place.url, unquote(place.handle().get_add_actions().column("path").to_pylist()[0]))
     file.unlink()
     os.mkfifo(file)
     command = [sys.executable, "-m", "fastkcl", "sink", "compact", place.url]
@@ -271,6 +273,15 @@ def test_an_entry_of_a_far_version_costs_nothing(tmp_path: Path) -> None:
         "missing, and there are later ones",
         "its own content is lost",
     ]
+
+
+def test_a_table_without_one_of_its_files_is_not_compacted(tmp_path: Path) -> None:
+    place = delta_posix(tmp_path)
+    written(place, (1, 2), (3, 4))
+    file = Path(place.url, place.files()[0])
+    file.unlink()
+    with pytest.raises(SinkError, match=f"{file}: the log names it, and it is missing: restore it"):
+        compact_delta(place.url, today=TODAY)
 
 
 def damaged(lines: list[bytes]) -> bytes:

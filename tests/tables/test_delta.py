@@ -19,7 +19,7 @@ import pytest
 from deltalake import CommitProperties, DeltaTable, Field, Schema, Transaction, write_deltalake
 from deltalake.exceptions import CommitFailedError
 from deltalake.schema import PrimitiveType
-from fastkcl import Position
+from fastkcl import Position, tables
 from fastkcl.spark.schema import SCHEMA
 from fastkcl.spark.sinks import DeltaSink, Shard, SinkError
 from fastkcl.spark.sinks.rows import ShardRows
@@ -397,8 +397,22 @@ def test_a_failed_write_leaves_nothing(tmp_path: Path) -> None:
 def test_no_folder_of_a_url() -> None:
     with pytest.raises(ValueError, match="DeltaSink needs a folder on a POSIX file system, not s3://bucket"):
         DeltaSink("s3://bucket/table")
-    with pytest.raises(ValueError, match="%41: deltalake would take the % for an escape"):
+    with pytest.raises(ValueError, match="%41': deltalake would take the % for an escape"):
         DeltaSink("/data/a%41")
+
+
+@pytest.mark.parametrize("char", ["\\", "[", "]", "^", "|", "\n", "\x7f"])
+def test_a_folder_that_deltalake_does_not_open(tmp_path: Path, char: str) -> None:
+    for writer in (DeltaSink, tables.DeltaTable):
+        with pytest.raises(ValueError, match="deltalake opens no table with .* in its path: choose a path without"):
+            writer(tmp_path / f"a{char}b")
+
+
+@pytest.mark.parametrize("name", ["file:", "myfile:"])
+def test_a_folder_whose_name_is_like_a_urls(tmp_path: Path, name: str) -> None:
+    opened(tmp_path / name)[0].write(rows(1, 3), SESSION)
+    assert [each.name for each in tmp_path.iterdir()] == [name]
+    assert stored(tmp_path / name) == [1, 2, 3]
 
 
 def test_a_path_with_a_space(tmp_path: Path) -> None:

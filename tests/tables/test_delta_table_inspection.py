@@ -13,6 +13,8 @@ import pytest
 from delta_table_helpers import DeltaPlace, delta_posix, delta_s3, written
 from deltalake import DeltaTable
 from fastkcl import Position
+from fastkcl.spark.sinks import DeltaSink
+from fastkcl.tables import DeltaTable as DeltaWriter
 from fastkcl.tables import Shard, SinkError
 from fastkcl.tables.delta.actions import lines
 from fastkcl.tables.delta.group import entry_of
@@ -302,3 +304,30 @@ def test_a_link_in_a_circle_among_unfinished_files(tmp_path: Path) -> None:
     assert place.table().open(SHARD) == Position("2", 0)
     table.append(arrived([3]), as_they_are)
     assert place.numbers() == [1, 2, 3]
+
+
+@pytest.mark.parametrize("name", ["x", ".x", f"{1:020d}.crc", "_sidecars/x", f"{0:020d}.json"])
+@pytest.mark.parametrize("kind", [DeltaWriter, DeltaSink], ids=["DeltaTable", "DeltaSink"])
+def test_a_link_in_a_circle_in_the_log(tmp_path: Path, name: str, kind: Any) -> None:
+    """deltalake looks at each, and could not open the table."""
+    place = delta_posix(tmp_path)
+    written(place, (1, 2), partition_by=("stream", "shard"))
+    place.handle().create_checkpoint()
+    path = Path(place.url, LOG, name)
+    path.parent.mkdir(exist_ok=True)
+    path.unlink(missing_ok=True)
+    path.symlink_to(path.name)
+    assert any(each.startswith(f"{path}: a link that leads in a circle") for each in inspected(place).damage)
+    with pytest.raises(SinkError, match=f"{path}: a link that leads in a circle.*the remedy is in docs/recovery.md"):
+        kind(place.url).open(SHARD)
+
+
+def test_a_mended_entry_that_a_shard_has_alone(tmp_path: Path) -> None:
+    """As the page on recovery has it, where a checkpoint is older than the damage."""
+    place = delta_posix(tmp_path)
+    written(place, (1, 2))
+    place.handle().create_checkpoint()
+    place.store.replace(f"{LOG}/{place.entries()[-1]}", b'{"commitInfo":{}}')
+    found = inspected(place)
+    assert found.ok
+    assert place.table().open(SHARD) == Position("2", 0)

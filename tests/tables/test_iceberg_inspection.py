@@ -400,7 +400,8 @@ def test_a_summary_that_is_no_text(local: IcebergPlace, told: object) -> None:
 
 
 @pytest.mark.parametrize(
-    "location", ["", "file:", "file:x", "x", "s3://", "s3:///x", "s3://b/x", "/a\0", f"/{'a' * 256}", "http://a/b"]
+    "location",
+    ["", "file:", "file:x", "x", "s3://", "s3:///x", "s3://b/x", "/a\0", f"/{'a' * 256}", "http://a/b", "/a#b"],
 )
 def test_a_location_where_no_table_can_be(local: IcebergPlace, location: str) -> None:
     table = plain(local, (1, 2))
@@ -413,12 +414,34 @@ def test_a_location_where_no_table_can_be(local: IcebergPlace, location: str) ->
             writer.open(SHARD)
 
 
+PATHS = ["write.data.path", "write.metadata.path"]
+
+
+@pytest.mark.parametrize("name", PATHS)
+@pytest.mark.parametrize("location", ["file:x", "s3:///x", "/a\0", f"/{'a' * 256}", "file:///a#b", "/a?b"])
+def test_a_property_with_a_place_where_no_file_can_be(local: IcebergPlace, name: str, location: str) -> None:
+    """Of names that are cut off at # and ?, all data files of a table would be one."""
+    table = plain(local, (1, 2))
+    change_metadata(local, lambda metadata: metadata["properties"].update({name: location}))
+    code, report = inspect(local)
+    assert code == 1
+    assert any(f"its {name} " in each for each in report["damage"])
+    for writer in (table, local.table()):
+        with pytest.raises(SinkError, match=f"its {name} .* is none of a table: .*; restore its metadata"):
+            writer.open(SHARD)
+
+
 @pytest.mark.parametrize("below", ["", "/x"])
-def test_a_location_that_leads_nowhere(local: IcebergPlace, below: str) -> None:
+@pytest.mark.parametrize("name", ["location", *PATHS])
+def test_a_location_that_leads_nowhere(local: IcebergPlace, name: str, below: str) -> None:
     plain(local, (1, 2))
     link = path(local.handle().location()) / "nowhere"
     link.symlink_to("no")
-    change_metadata(local, lambda metadata: metadata.update(location=f"{link}{below}"))
+
+    def change(metadata: dict[str, Any]) -> None:
+        (metadata if name == "location" else metadata["properties"])[name] = f"{link}{below}"
+
+    change_metadata(local, change)
     code, report = inspect(local)
     assert code == 1
     assert any(each.startswith(f"{link}: something else is in the place of a folder") for each in report["damage"])

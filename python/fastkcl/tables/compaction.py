@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import date
-from pathlib import Path
 from typing import NoReturn
+from urllib.parse import unquote
 
 from fastkcl import ConfigurationError
 from fastkcl.tables.base import RECOVERY, SinkError
@@ -93,8 +93,10 @@ def compact_delta(
     try:
         table = DeltaTable(store.url, storage_options=options)
         if isinstance(store, PosixStore):
-            for file in table.file_uris():
-                file_status(Path(file.removeprefix("file://")))
+            for path in table.get_add_actions().column("path").to_pylist():
+                file = store.folder / unquote(path)
+                if file_status(file) is None:
+                    raise SinkError(f"{file}: the log names it, and it is missing: restore it from a copy; {RECOVERY}")
         if "date" not in table.metadata().partition_columns:
             if before is not None:
                 raise SinkError(

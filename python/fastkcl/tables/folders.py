@@ -83,7 +83,8 @@ def local_folder(path: str | os.PathLike[str], sink: str) -> Path:
     text = os.fspath(path)
     if _URL.match(text) and not _FILE_URL.match(text):
         raise ValueError(f"{sink} needs a folder on a POSIX file system, not {text}")
-    return Path(_FILE_URL.sub("/", text)).absolute()
+    start = _FILE_URL.match(text)
+    return Path(text if start is None else f"/{text[start.end() :]}").absolute()
 
 
 def check_names(shard: Shard, sink: str, quoted_columns: Collection[str] = ()) -> None:

@@ -232,8 +232,6 @@ def check_commits(about: Sequence[Commit], state: ShardState, writer: str) -> No
         state.damage.append(f"the position is {told}, and the last commit ends elsewhere")
     elif state.position is None:
         state.damage.append(f"it has no position: no {writer} has written its rows; {NO_POSITIONS}")
-    elif not about and state.all_commits:
-        state.damage.append(f"the position is {place(state.position)}, and no commit in the log leads to it")
 
 
 def check_files(table: FilesByShard, shard: Shard, state: ShardState, *, deletes: str | None) -> None:

@@ -17,7 +17,7 @@ import io
 import re
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
 from fastkcl.tables.base import Shard, parse_json
@@ -184,7 +184,7 @@ class _Ours:
     """An entry's actions, as far as an entry of ours is checked by them."""
 
     _is_ours: bool = False
-    _has_position: bool = False
+    _positions: set[str] = field(default_factory=set)
     _is_described: bool = False
     _unknown: str | None = None
     _there: int = 0
@@ -195,7 +195,8 @@ class _Ours:
         information, transaction = (action.get(kind) or {} for kind in ("commitInfo", "txn"))
         writer, told = information.get("engineInfo"), information.get("fastkcl")
         self._is_ours |= isinstance(writer, str) and writer.startswith("fastkcl:")
-        self._has_position |= transaction.get("appId", "").startswith(OURS)
+        if (name := transaction.get("appId", "")).startswith(OURS):
+            self._positions.add(name)
         self._is_described |= action.get("commitInfo") is not None
         if self._unknown is None and (unknown := [name for name in action if name not in _ACTIONS]):
             self._unknown = f"it has the unknown action {unknown[0][:40]!r} (line {number})"
@@ -210,14 +211,22 @@ class _Ours:
         return self._there < self._wanted
 
     @property
+    def _has_whole_positions(self) -> bool:
+        """Whether each position that it sets has its ends."""
+        shards = {name.split("/sequence-number/")[0].removesuffix("/sub-sequence-number") for name in self._positions}
+        ends = {f"{shard}/{end}" for shard in shards for end in ("sequence-number/0", "sub-sequence-number")}
+        return ends <= self._positions
+
+    @property
     def fault(self) -> str | None:
         """The action of an unknown name, the lost description, or the number of lost files; None for one of others."""
-        if not (self._is_ours or self._has_position):
+        if not (self._is_ours or self._positions):
             return None
         if self._unknown is not None:
             return self._unknown
         if not self._is_described:
-            return _FilesLost("it sets a position, and its description (commitInfo) is lost")
+            why = "it sets a position, and its description (commitInfo) is lost"
+            return why if self._there and self._has_whole_positions else _FilesLost(why)
         if not self.has_lost_files:
             return None
         return _FilesLost(f"it names {self._there} of {self._wanted} files")

@@ -32,6 +32,7 @@ from fastkcl.tables.delta.log import (
     LOG,
     LOST,
     MOST_BYTES,
+    LogFiles,
     checkpoint_version,
     entry_key,
     gaps,
@@ -290,7 +291,9 @@ class DeltaHead:
             raise SinkError(
                 f"{self._store.url}: deltalake cannot open it: {error}: fastkcl sink inspect names the file; {RECOVERY}"
             ) from error
-        except Exception:
+        except Exception as error:
+            if others := LogFiles.of(self._store).others:
+                raise SinkError(f"{next(iter(others.values()))}; {RECOVERY}") from error
             if not set_damage_aside(log_folder(folder)):
                 raise
             return False

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final
 from urllib.parse import unquote
 
 from fastkcl.tables import storage
-from fastkcl.tables.base import RECOVERY, Shard, SinkError, parse_json
+from fastkcl.tables.base import RECOVERY, Shard, SinkError, parse_json, place
 from fastkcl.tables.delta.checkpoint_content import DamageError, content
 from fastkcl.tables.delta.checkpoint_damage import CheckpointDamage
 from fastkcl.tables.delta.entry_content import fault
@@ -105,8 +105,13 @@ def _bring(store: Store, names: Sequence[str], folder: Path) -> None:
     log = log_folder(folder)
     log.mkdir()
     if isinstance(store, PosixStore):
+        there = log_folder(store.folder).absolute()
         for name in names:
-            (log / name).symlink_to(log_folder(store.folder).absolute() / name)
+            if not (there / name).is_dir():
+                (log / name).symlink_to(there / name)
+        (log / SIDECARS).mkdir()
+        for each in store.files(f"{LOG}/{SIDECARS}"):
+            (folder / each.key).symlink_to(store.folder.absolute() / each.key)
         return
     checkpoint, files = whole_checkpoint(names)
     keys = [f"{LOG}/{name}" for name in files]
@@ -138,6 +143,8 @@ class _Entries:
         self._versions: dict[bytes, int] = {}
         self.transactions: dict[str, int] = {}
         """Those of ours in the entries and in the newest checkpoint, not in an order: for their names."""
+        self.is_mended = False
+        """Whether one is empty, as the page on recovery has it in the place of one that was lost."""
         self._next = checkpoint + 1
 
     def read(self, version: int) -> None:
@@ -159,6 +166,7 @@ class _Entries:
         except SinkError as error:
             self._damage.append(str(error).removesuffix(f"; {RECOVERY}"))
         # Those of a mended log are equal, and others may set a position twice.
+        self.is_mended |= does_nothing(text)
         is_told = b'"commitInfo"' in text and not does_nothing(text)
         if is_told and (other := self._versions.setdefault(digest(text), version)) != version:
             self._damage.append(f"{url}: damaged, it is a copy of {entry_key(other)}: its own content is lost")
@@ -194,8 +202,7 @@ def _inspect_log(store: Store, handle: Callable[[], DeltaTable], entries: _Entri
         return _unreadable(store, "DeltaTable", damage or _refused(store), error)
     writer = "DeltaSink" if is_of_sink else "DeltaTable"
     try:
-        log = entries.up_to(table.version())
-        return opened(lambda: _look(store, table, writer, log, damage, shards_of(entries.transactions)))
+        return opened(lambda: _look(store, table, writer, entries, damage))
     except RefusalError as error:
         return _unreadable(store, writer, damage or _refused(store), error)
 
@@ -238,16 +245,10 @@ def _refused(store: Store) -> list[str]:
         ]
 
 
-def _look(
-    store: Store,
-    table: DeltaTable,
-    writer: str,
-    log: dict[int, dict[str, Any]],
-    damage: list[str],
-    with_positions: set[Shard],
-) -> TableState:
+def _look(store: Store, table: DeltaTable, writer: str, entries: _Entries, damage: list[str]) -> TableState:
     import pyarrow as pa
 
+    log = entries.up_to(table.version())
     columns = table.metadata().partition_columns
     actions = pa.table(table.get_add_actions(flatten=True)).to_pylist()
     deletes = "deletionVectors" in (table.protocol().reader_features or ())
@@ -263,7 +264,7 @@ def _look(
         if "date" in columns and folders[-1].startswith("after-") and f"date={day or NULL}" not in folders:
             damage.append(f"{store.url}/{name}: its date in the log is {day}")
     damage += [f"{store.url}/{name}: the log names it, and it is missing" for name in sorted(files.missing)]
-    about: dict[Shard, list[Commit]] = {shard: [] for shard in {*files.of, *with_positions}}
+    about: dict[Shard, list[Commit]] = {shard: [] for shard in {*files.of, *shards_of(entries.transactions)}}
     for version, info in log.items():
         where = f"{store.url}/{entry_key(version)}: its part of a {writer}"
         for commit in commits_of(info.get("fastkcl"), where, damage):
@@ -278,6 +279,8 @@ def _look(
         except SinkError as error:
             state.damage.append(str(error).removesuffix(f"; {RECOVERY}"))
         check_commits(about[shard], state, "DeltaSink")
+        if not (about[shard] or state.damage or entries.is_mended) and state.all_commits and state.position is not None:
+            state.damage.append(f"the position is {place(state.position)}, and no commit in the log leads to it")
         _check_note(store, shard, state)
         check_files(files, shard, state, deletes="vectors" if deletes else None)
         states.append(state)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -11,6 +13,7 @@ from pathlib import Path
 from fastkcl.tables import storage
 from fastkcl.tables.base import RECOVERY, SinkError, parse_json
 from fastkcl.tables.delta.entry_content import fault
+from fastkcl.tables.folders import local_folder
 from fastkcl.tables.posix_store import PosixStore
 from fastkcl.tables.store import Store
 
@@ -23,6 +26,7 @@ __all__ = [
     "MOST_BYTES",
     "LogFiles",
     "checkpoint_version",
+    "delta_folder",
     "entry",
     "entry_key",
     "files_named",
@@ -52,7 +56,22 @@ _CHECKPOINT = re.compile(
     r"([0-9]{20})\.checkpoint\.(?:parquet|[0-9]{10}\.[0-9]{10}\.parquet|[0-9a-fA-F-]{36}\.(?:parquet|json))", re.ASCII
 )
 _PART = re.compile(r"[0-9]{20}\.checkpoint\.([0-9]{10})\.([0-9]{10})\.parquet", re.ASCII)
+_NOT_IN_PATHS = re.compile(r"[%\\\[\]^|\x00-\x1f\x7f]")
 _ENTRY = re.compile(r"([0-9]{20})\.json", re.ASCII)
+
+
+def delta_folder(path: str | os.PathLike[str], writer: str) -> Path:
+    """The absolute path of a Delta table's folder; `writer` is for errors.
+
+    Raises:
+        ValueError: a URL of something else, or deltalake takes the path for another one, or for none.
+    """
+    root = local_folder(path, writer)
+    if found := _NOT_IN_PATHS.search(str(root)):
+        char = found[0] if found[0].isprintable() else ascii(found[0])
+        why = "would take the % for an escape" if char == "%" else f"opens no table with {char} in its path"
+        raise ValueError(f"{str(root)!r}: deltalake {why}: choose a path without")
+    return root
 
 
 def log_folder(root: Path) -> Path:
@@ -175,7 +194,7 @@ class LogFiles:
     """Bytes, of the regular files."""
     others: Mapping[str, str]
     """The errors of objects with names of entries and checkpoints that are not files: deltalake would read a FIFO for
-    ever, and take other things for nothing."""
+    ever, and take other things for nothing. Of links in a circle with any name: it looks at each, also in folders."""
 
     @classmethod
     def of(cls, store: Store) -> LogFiles:
@@ -195,6 +214,9 @@ class LogFiles:
             except SinkError as error:
                 if _ENTRY.fullmatch(name) or _CHECKPOINT.fullmatch(name) or name == LAST_CHECKPOINT:
                     others[name] = str(error).removesuffix(f"; {RECOVERY}")
+        for path in _links_in_circles(log):
+            told = f"{path}: a link that leads in a circle, for which deltalake does not read the log: move it away"
+            others.setdefault(path.relative_to(log).as_posix(), told)
         return cls(url, names, sizes, others)
 
     @property
@@ -212,6 +234,20 @@ class LogFiles:
         first = self.checkpoint + 1
         there = [version for version in versions(self.names) if version >= first]
         return [f"{self.url}/{version:020d}.json: missing, and there are later ones" for version in gaps(first, there)]
+
+
+def _links_in_circles(folder: Path) -> Iterator[Path]:
+    """Those in a folder, and in the folders in it; none if it is not there."""
+    with suppress(FileNotFoundError), os.scandir(folder) as entries:
+        for each in entries:
+            if each.is_symlink():
+                try:
+                    Path(each).stat()
+                except OSError as error:
+                    if error.errno == errno.ELOOP:
+                        yield Path(each)
+            elif each.is_dir(follow_symlinks=False):
+                yield from _links_in_circles(Path(each))
 
 
 def files_named(text: bytes) -> Iterator[str]:

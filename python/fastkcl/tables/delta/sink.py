@@ -52,6 +52,7 @@ from fastkcl.tables.delta.head import DeltaHead
 from fastkcl.tables.delta.log import (
     ASIDE,
     LAST_CHECKPOINT,
+    delta_folder,
     entry,
     last_checkpoint,
     log_damage,
@@ -60,7 +61,7 @@ from fastkcl.tables.delta.log import (
 )
 from fastkcl.tables.delta.rules import checked_fields
 from fastkcl.tables.delta.snapshot import Snapshot
-from fastkcl.tables.folders import check_names, data_folder, local_folder, position_text, quoted, shard_folders
+from fastkcl.tables.folders import check_names, data_folder, position_text, quoted, shard_folders
 from fastkcl.tables.given_up import give_up, given_up
 from fastkcl.tables.position import check_forward, report_other
 from fastkcl.tables.posix_store import PosixStore
@@ -99,9 +100,7 @@ class DeltaAppender(Appender):
             import deltalake  # noqa: F401 - before a shard is opened
         except ImportError as error:
             raise ImportError("DeltaSink needs deltalake: pip install 'fastkcl[delta]'") from error
-        super().__init__(local_folder(path, "DeltaSink"))
-        if "%" in str(self._root):
-            raise ValueError(f"{self._root}: deltalake would take the % for an escape: choose a path without")
+        super().__init__(delta_folder(path, "DeltaSink"))
         self._store = PosixStore(self._root)
         self._head = DeltaHead(self._store)
 

@@ -43,10 +43,11 @@ from fastkcl.tables.delta.file import ORIGIN, folder_of, origin_fields, partitio
 from fastkcl.tables.delta.found_files import moved_in
 from fastkcl.tables.delta.group import add_action, checked, entry_of
 from fastkcl.tables.delta.head import DeltaHead
+from fastkcl.tables.delta.log import delta_folder
 from fastkcl.tables.delta.rules import Rules, checked_fields
 from fastkcl.tables.delta.snapshot import Snapshot
 from fastkcl.tables.delta.staged import Staged, days
-from fastkcl.tables.folders import check_names, local_folder, position_text, shard_folders
+from fastkcl.tables.folders import check_names, position_text, shard_folders
 from fastkcl.tables.given_up import NOTES, note, noted
 from fastkcl.tables.group import Answer, Outcome, Request, choose
 from fastkcl.tables.group_folder import HAS_LOCKS, PosixFolder
@@ -475,7 +476,4 @@ def _store_of(url: str | os.PathLike[str], storage: S3Storage | None) -> Store:
         return ObjectStore(text, storage or S3Storage())
     if storage is not None:
         raise TypeError(f"storage= is for s3:// URLs, and {text} is none")
-    root = local_folder(url, "DeltaTable")
-    if "%" in str(root):
-        raise ValueError(f"{root}: deltalake would take the % for an escape: choose a path without")
-    return PosixStore(root)
+    return PosixStore(delta_folder(url, "DeltaTable"))

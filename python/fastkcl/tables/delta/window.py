@@ -140,7 +140,7 @@ class Window:
         """
         files: dict[str, bool] = {}
         try:
-            actions = [parse_json(line) if line else {} for line in lines]
+            actions = [parse_json(line) if line.strip() else {} for line in lines]
             self.copied = self.copied or self._copied(actions, name)
             self.is_mended = self.is_mended or is_mended
             for action in actions:

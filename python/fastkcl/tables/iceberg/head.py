@@ -33,7 +33,7 @@ from fastkcl.tables.base import RECOVERY, Shard, SinkError, in_one_line
 from fastkcl.tables.folders import shard_folders
 from fastkcl.tables.iceberg.catalog import asked, loaded
 from fastkcl.tables.iceberg.file import new_schema
-from fastkcl.tables.iceberg.io import DamagedError, MissingError, check_location, storage_of
+from fastkcl.tables.iceberg.io import DamagedError, MissingError, check_locations, storage_of
 from fastkcl.tables.iceberg.state import POSITION, Seen, position_value
 from fastkcl.tables.store import StoreError
 
@@ -281,7 +281,7 @@ class IcebergHead:
                 " this one"
             )
         try:
-            check_location(metadata.location, storage_of(table.io.properties))
+            check_locations(metadata, storage_of(table.io.properties))
         except SinkError as error:
             raise SinkError(f"{self._name}: {error}") from None
         if metadata.format_version not in _FORMATS:

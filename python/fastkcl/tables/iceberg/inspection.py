@@ -24,7 +24,15 @@ from fastkcl.tables.folders import can_exist, parse_position, shard_folders, uns
 from fastkcl.tables.given_up import noted
 from fastkcl.tables.iceberg.catalog import load_table
 from fastkcl.tables.iceberg.head import KEPT, seen_of
-from fastkcl.tables.iceberg.io import DamagedError, MissingError, check_location, storage_of, store_and_key, table_store
+from fastkcl.tables.iceberg.io import (
+    DamagedError,
+    MissingError,
+    check_locations,
+    locations_of,
+    storage_of,
+    store_and_key,
+    table_store,
+)
 from fastkcl.tables.iceberg.manifests import entries_of, manifests_of
 from fastkcl.tables.iceberg.state import GIVEN_UP, POSITION
 from fastkcl.tables.inspection import NO_POSITIONS, ShardState, TableState
@@ -211,12 +219,13 @@ class _Look:
         """The files in the table's location."""
         location = self._table.location()
         try:
-            check_location(location, storage)
+            check_locations(self._metadata, storage)
+            for place in locations_of(self._metadata).values():
+                if isinstance(there := table_store(place, storage), PosixStore):
+                    self._damage += there.obstacles()
             store = table_store(location, storage)
-            if isinstance(store, PosixStore):
-                self._damage += store.obstacles()
-                if status(store.folder) is None:  # writers make it
-                    return set()
+            if isinstance(store, PosixStore) and status(store.folder) is None:  # writers make it
+                return set()
             return {each.key for each in store.walk()}
         except StoreError:
             raise

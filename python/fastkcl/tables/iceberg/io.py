@@ -16,7 +16,7 @@ import io
 import os
 from functools import lru_cache
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 from urllib.parse import SplitResult, urlsplit
 
 from pyiceberg.io import FileIO, InputFile, OutputFile
@@ -28,12 +28,16 @@ from fastkcl.tables.object_store import ObjectStore, S3Storage
 from fastkcl.tables.posix_store import PosixStore
 from fastkcl.tables.store import Store, StoreError
 
+if TYPE_CHECKING:
+    from pyiceberg.table.metadata import TableMetadata
+
 __all__ = [
     "CA",
     "DamagedError",
     "MissingError",
     "StoreFileIO",
-    "check_location",
+    "check_locations",
+    "locations_of",
     "is_on_s3",
     "storage_of",
     "store_and_key",
@@ -203,7 +207,7 @@ def store_and_key(location: str, storage: S3Storage, table: str | None = None) -
         return _objects(f"s3://{bucket}/{first}", storage), f"{rest}/{name}" if rest else name
     path = _path(location)
     root = path.parent.parent
-    if table is not None and path.is_relative_to(above := Path(urlsplit(table).path)):
+    if table is not None and path.is_relative_to(above := _path(table)):
         root = above
     return PosixStore(root), path.relative_to(root).as_posix()
 
@@ -219,8 +223,27 @@ def table_store(location: str, storage: S3Storage) -> Store:
     return PosixStore(_path(location))
 
 
+def check_locations(metadata: TableMetadata, storage: S3Storage) -> None:
+    """See that a table can have files at its location, and where its properties ask for them.
+
+    Raises:
+        SinkError: it is neither in a bucket nor in a folder, or no folder can have this name.
+    """
+    for name, location in locations_of(metadata).items():
+        try:
+            check_location(location, storage)
+        except SinkError as error:
+            raise SinkError(f"its {name} {error}; restore its metadata from a copy") from None
+
+
+def locations_of(metadata: TableMetadata) -> dict[str, str]:
+    """Where a table has its files: its location, and those that its properties ask for, by name."""
+    found = {name: metadata.properties.get(name) for name in ("write.data.path", "write.metadata.path")}
+    return {"location": metadata.location, **{name: place for name, place in found.items() if place is not None}}
+
+
 def check_location(location: str, storage: S3Storage) -> None:
-    """See that a table can have files at its location.
+    """See that files of a table can be at a location.
 
     Raises:
         SinkError: it is neither in a bucket nor in a folder, or no folder can have this name.
@@ -234,7 +257,7 @@ def check_location(location: str, storage: S3Storage) -> None:
             return
     except (SinkError, ValueError) as error:
         why = str(error)
-    raise SinkError(f"its location {location[:200]!r} is none of a table: {why}; restore its metadata from a copy")
+    raise SinkError(f"{location[:200]!r} is none of a table: {why}")
 
 
 def is_on_s3(location: str) -> bool:
@@ -251,6 +274,8 @@ def _split(location: str) -> SplitResult:
 
 def _path(location: str) -> Path:
     parts = _split(location)
+    if parts.scheme in ("", "file") and ("?" in location or "#" in location):
+        raise SinkError(f"{location[:200]!r}: readers of Iceberg cut a location off at a ? or #: name it without")
     is_file = parts.scheme == "file" and parts.netloc in ("", "localhost")
     name = parts.path if is_file else location  # as it is: other readers decode nothing
     if (is_file or not parts.scheme) and os.path.isabs(name):  # noqa: PTH117 - a text of somebody else's

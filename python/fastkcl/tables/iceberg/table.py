@@ -334,8 +334,12 @@ class IcebergTable:
             name = f"after-{position_text(self._position)}-{secrets.token_hex(12)}.parquet"
             location = place_of(table, folder, name)
             store, key = store_and_key(location, storage_of(table.io.properties), table.location())
-            if store.create(key, body) or store.tail(key, 8) is not None:  # its answer was lost
+            if store.create(key, body):
                 return location
+            if (there := store.read(key, len(body))) is not None:
+                if there != body:
+                    raise SinkError(f"{location}: is there, and is another file")
+                return location  # its answer was lost
         raise StoreError(f"{location}: the store refuses to create it, and there is nothing: try again later")
 
     # ---- what the table is --------------------------------------------------------------------------------------
