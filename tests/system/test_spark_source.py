@@ -34,6 +34,7 @@ def query(aws: LocalAws, stream: str, folder: Path, *options: str) -> Iterator[p
         yield process
 
 
+@pytest.mark.timeout(START * (KILLS + 1))
 @pytest.mark.parametrize("run", [0, *LONG])
 def test_deaths_and_reshards_lose_and_double_nothing(own_aws: LocalAws, tmp_path: Path, run: int) -> None:
     random = Random(run)
