@@ -19,7 +19,17 @@ from fastkcl.tables.delta.actions import position_by
 from fastkcl.tables.delta.rules import Rules, check_field, fields_of
 from fastkcl.tables.folders import parse_position, position_text
 
-__all__ = ["NOTHING", "OURS", "Snapshot", "checked_metadata", "checked_protocol", "continues", "digest", "does_nothing"]
+__all__ = [
+    "NOTHING",
+    "OURS",
+    "Snapshot",
+    "checked_metadata",
+    "checked_protocol",
+    "continues",
+    "digest",
+    "does_nothing",
+    "makes_a_table",
+]
 
 _Json: TypeAlias = Any
 
@@ -125,7 +135,7 @@ def _with(before: Snapshot, version: int, text: bytes, where: str) -> Snapshot:
                 told = info.get("fastkcl")
                 if info.get("operation") == "RESTORE":
                     restored = version
-                if version > 0 and _makes_a_table(info):
+                if version > 0 and makes_a_table(info):
                     raise ValueError("it makes the table, and is not its first one")
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise SinkError(f"{where}: no entry of a Delta log: {error!r}: restore it from a copy; {RECOVERY}") from error
@@ -161,7 +171,8 @@ def continues(told: _Json, at: Position | None, *, is_mended: bool) -> bool:
     return is_mended and start is not None and start > at
 
 
-def _makes_a_table(info: Mapping[str, _Json]) -> bool:
+def makes_a_table(info: Mapping[str, _Json]) -> bool:
+    """Whether an entry of this description is the first one of a log of ours."""
     return info.get("operation") == "CREATE TABLE" and str(info.get("engineInfo")).startswith("fastkcl:")
 
 

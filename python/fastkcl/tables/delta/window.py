@@ -16,7 +16,15 @@ from fastkcl.tables.delta.actions import Json, position_by
 from fastkcl.tables.delta.checkpoint_content import Content, content
 from fastkcl.tables.delta.entry_content import fault, lost_files, positions_left, told_positions
 from fastkcl.tables.delta.log import MOST_BYTES, checkpoint_version, entry_key, versions, whole_checkpoint
-from fastkcl.tables.delta.snapshot import OURS, checked_metadata, checked_protocol, continues, does_nothing, whole
+from fastkcl.tables.delta.snapshot import (
+    OURS,
+    checked_metadata,
+    checked_protocol,
+    continues,
+    does_nothing,
+    makes_a_table,
+    whole,
+)
 from fastkcl.tables.folders import position_text
 from fastkcl.tables.posix_store import PosixStore
 from fastkcl.tables.store import Store
@@ -154,6 +162,8 @@ class Window:
 
     def _copied(self, actions: Sequence[Json], name: str) -> str | None:
         """What is wrong with the place of an entry that is about to be taken in."""
+        if name != entry_key(0) and any(makes_a_table(action.get("commitInfo") or {}) for action in actions):
+            return f"{name} makes the table, and is not its first entry: it is a copy of another entry"
         for each in (each for action in actions for each in _told(action)):
             match each:
                 case {"stream": str(stream), "shard": str(shard_id), "after": str(after)}:
