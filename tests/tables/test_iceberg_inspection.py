@@ -401,7 +401,20 @@ def test_a_summary_that_is_no_text(local: IcebergPlace, told: object) -> None:
 
 @pytest.mark.parametrize(
     "location",
-    ["", "file:", "file:x", "x", "s3://", "s3:///x", "s3://b/x", "/a\0", f"/{'a' * 256}", "http://a/b", "/a#b"],
+    [
+        "",
+        "file:",
+        "file:x",
+        "x",
+        "s3://",
+        "s3:///x",
+        "s3://b/x",
+        "/a\0",
+        f"/{'a' * 256}",
+        "http://a/b",
+        "/a#b",
+        "s3://bucket/a#b",
+    ],
 )
 def test_a_location_where_no_table_can_be(local: IcebergPlace, location: str) -> None:
     table = plain(local, (1, 2))

@@ -511,7 +511,7 @@ class Consumer(ConsumerFacts, Watched, Generic[Item]):
             except RecordError:
                 item = EXHAUSTED  # the record stays the next one
             if item is not EXHAUSTED and item is not PASSED:
-                if held is not None and held.is_done:
+                if held is not None and held.is_done:  # then it is a `Delivery`: of others nothing is held
                     held.delivery, held.mark, held.is_done = delivery, delivery.mark, False  # type: ignore[assignment,union-attr]
                 elif not isinstance(delivery, AckDelivery):
                     self._holders.give(task, delivery)

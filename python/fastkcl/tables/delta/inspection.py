@@ -142,7 +142,7 @@ class _Entries:
         self._infos: dict[int, dict[str, Any]] = {}
         self._versions: dict[bytes, int] = {}
         self.transactions: dict[str, int] = {}
-        """Those of ours in the entries and in the newest checkpoint, not in an order: for their names."""
+        """Those of ours in the entries and in the newest checkpoint, in no order: for their names."""
         self.is_mended = False
         """Whether one is empty, as the page on recovery has it in the place of one that was lost."""
         self._next = checkpoint + 1

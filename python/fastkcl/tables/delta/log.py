@@ -67,7 +67,7 @@ def delta_folder(path: str | os.PathLike[str], writer: str) -> Path:
         ValueError: a URL of something else, or deltalake takes the path for another one, or for none.
     """
     root = local_folder(path, writer)
-    if found := _NOT_IN_PATHS.search(str(root)):
+    if found := _NOT_IN_PATHS.search(root.as_posix()):
         char = found[0] if found[0].isprintable() else ascii(found[0])
         why = "would take the % for an escape" if char == "%" else f"opens no table with {char} in its path"
         raise ValueError(f"{str(root)!r}: deltalake {why}: choose a path without")
@@ -237,7 +237,7 @@ class LogFiles:
 
 
 def _links_in_circles(folder: Path) -> Iterator[Path]:
-    """Those in a folder, and in the folders in it; none if it is not there."""
+    """Links in a folder that lead in a circle, and in the folders in it; none if it is not there."""
     with suppress(FileNotFoundError), os.scandir(folder) as entries:
         for each in entries:
             if each.is_symlink():

@@ -251,6 +251,7 @@ def check_location(location: str, storage: S3Storage) -> None:
     why = "no file can have such a name"
     try:
         if is_on_s3(location):
+            _check_whole(location)
             store_and_key(f"{location}/data/file", storage)
             return
         if can_exist(str(_path(location))):
@@ -265,6 +266,12 @@ def is_on_s3(location: str) -> bool:
     return _split(location).scheme in ("s3", "s3a", "s3n")
 
 
+def _check_whole(location: str) -> None:
+    """See that readers, which take a location for a URL, take all of it for its path."""
+    if "?" in location or "#" in location:
+        raise SinkError(f"{location[:200]!r}: readers of Iceberg cut a location off at a ? or #: name it without")
+
+
 def _split(location: str) -> SplitResult:
     try:
         return urlsplit(location)
@@ -274,8 +281,7 @@ def _split(location: str) -> SplitResult:
 
 def _path(location: str) -> Path:
     parts = _split(location)
-    if parts.scheme in ("", "file") and ("?" in location or "#" in location):
-        raise SinkError(f"{location[:200]!r}: readers of Iceberg cut a location off at a ? or #: name it without")
+    _check_whole(location)
     is_file = parts.scheme == "file" and parts.netloc in ("", "localhost")
     name = parts.path if is_file else location  # as it is: other readers decode nothing
     if (is_file or not parts.scheme) and os.path.isabs(name):  # noqa: PTH117 - a text of somebody else's
