@@ -91,10 +91,11 @@ def _inspect_shard(root: Path, shard: Shard, folders: str, visible: set[str]) ->
     state.unknown = sorted(visible - named)
     units += [[name] for name in state.unknown]
     check_rows(root, list(enumerate(units)), state)
-    if commits and (fault := rows_after(state)):
+    is_sure = bool(commits) and commits[-1].has_checksum
+    if commits and not (is_sure and state.damage) and (fault := rows_after(state)):
         file = commit_file(root, folders, commits[-1].after)
         what = f"{file}: a damaged commit file"
-        if commits[-1].has_checksum:
+        if is_sure:
             what = f"{root}: a file of {shard.stream}, {shard.shard_id} is another one than was committed"
         state.damage.append(f"{what} ({fault}): restore it from a copy; {RECOVERY}")
     return state
