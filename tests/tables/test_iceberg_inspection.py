@@ -421,9 +421,11 @@ def test_a_location_where_no_table_can_be(local: IcebergPlace, location: str) ->
     change_metadata(local, lambda metadata: metadata.update(location=location))
     code, report = inspect(local)
     assert code == 1
-    assert any("is none of a table" in each for each in report["damage"])
+    assert any("cannot have files" in each for each in report["damage"])
     for writer in (table, local.table()):
-        with pytest.raises(SinkError, match="its location .* is none of a table: .*; restore its metadata"):
+        with pytest.raises(
+            SinkError, match="its location .* cannot have files: .*; set another one, or restore its metadata"
+        ):
             writer.open(SHARD)
 
 
@@ -440,7 +442,9 @@ def test_a_property_with_a_place_where_no_file_can_be(local: IcebergPlace, name:
     assert code == 1
     assert any(f"its {name} " in each for each in report["damage"])
     for writer in (table, local.table()):
-        with pytest.raises(SinkError, match=f"its {name} .* is none of a table: .*; restore its metadata"):
+        with pytest.raises(
+            SinkError, match=f"its {name} .* cannot have files: .*; set another one, or restore its metadata"
+        ):
             writer.open(SHARD)
 
 

@@ -96,7 +96,7 @@ def compact_delta(
             for path in table.get_add_actions().column("path").to_pylist():
                 file = store.folder / unquote(path)
                 if file_status(file) is None:
-                    raise SinkError(f"{file}: the log names it, and it is missing: restore it from a copy; {RECOVERY}")
+                    raise SinkError(f"{file}: the log names it, and it is missing: restore it from a copy")
         if "date" not in table.metadata().partition_columns:
             if before is not None:
                 raise SinkError(

@@ -88,7 +88,7 @@ def _inspect(store: PosixStore | ObjectStore, others: list[str]) -> TableState:
     without = {*checkpoints.found, *files.others}
     _, checkpoint_files = whole_checkpoint([name for name in files.names if name not in without])
     if checkpoint_files:
-        with suppress(DamageError, FileNotFoundError):  # what is damaged is told; or a clean-up
+        with suppress(DamageError, FileNotFoundError):  # damage is reported already, and a missing file is a clean-up's
             log.transactions |= content(store, checkpoint_files).transactions
     with tempfile.TemporaryDirectory(prefix="fastkcl-") as folder:
         if without:  # as the next writer opens it

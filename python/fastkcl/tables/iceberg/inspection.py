@@ -222,7 +222,7 @@ class _Look:
             check_locations(self._metadata, storage)
             for place in locations_of(self._metadata).values():
                 if isinstance(there := table_store(place, storage), PosixStore):
-                    self._damage += there.obstacles()
+                    self._damage += [each for each in there.obstacles() if each not in self._damage]
             store = table_store(location, storage)
             if isinstance(store, PosixStore) and status(store.folder) is None:  # writers make it
                 return set()

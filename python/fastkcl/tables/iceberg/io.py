@@ -231,9 +231,9 @@ def check_locations(metadata: TableMetadata, storage: S3Storage) -> None:
     """
     for name, location in locations_of(metadata).items():
         try:
-            check_location(location, storage)
+            _check_location(location, storage)
         except SinkError as error:
-            raise SinkError(f"its {name} {error}; restore its metadata from a copy") from None
+            raise SinkError(f"its {name} {error}; set another one, or restore its metadata from a copy") from None
 
 
 def locations_of(metadata: TableMetadata) -> dict[str, str]:
@@ -242,7 +242,7 @@ def locations_of(metadata: TableMetadata) -> dict[str, str]:
     return {"location": metadata.location, **{name: place for name, place in found.items() if place is not None}}
 
 
-def check_location(location: str, storage: S3Storage) -> None:
+def _check_location(location: str, storage: S3Storage) -> None:
     """See that files of a table can be at a location.
 
     Raises:
@@ -258,7 +258,7 @@ def check_location(location: str, storage: S3Storage) -> None:
             return
     except (SinkError, ValueError) as error:
         why = str(error)
-    raise SinkError(f"{location[:200]!r} is none of a table: {why}")
+    raise SinkError(f"{location[:200]!r} cannot have files: {why}")
 
 
 def is_on_s3(location: str) -> bool:

@@ -39,7 +39,7 @@ def inspect_parquet_table(store: Store) -> TableState:
     """
     text = store.claimed(CLAIM)
     if text is None:
-        raise SinkError(f"{store.url}: no ParquetTable: it has no {CLAIM}: restore it from a copy; {RECOVERY}")
+        raise SinkError(f"{store.url}: no ParquetTable: it has no {CLAIM}: restore it from a copy")
     claim = parse_claim(text, store.url)
     shards: dict[str, _Files] = {}
     unknown = []
