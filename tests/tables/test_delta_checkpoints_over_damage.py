@@ -591,27 +591,3 @@ def test_an_entry_that_has_lost_its_description_alone(tmp_path: Path, checkpoint
     assert place.table().open(SHARD) == Position("6", 0)
     assert place.numbers() == [1, 2, 3, 4, 5, 6]
     assert any("its description (commitInfo) is lost" in each for each in inspected(place).damage)
-
-
-def test_a_line_that_was_overwritten_by_blanks(tmp_path: Path) -> None:
-    """Under a checkpoint that was made over it."""
-    place = delta_posix(tmp_path)
-    written(place, (1, 2), (3, 4), (5, 6))
-    lines = (place.store.read(entry_key(2), 1 << 20) or b"").splitlines()
-    add = next(index for index, line in enumerate(lines) if line.startswith(b'{"add"'))
-    lines[add] = b" " * len(lines[add])
-    place.store.replace(entry_key(2), b"\n".join(lines) + b"\n")
-    place.handle().create_checkpoint()
-    with pytest.raises(SinkError, match=rf"{entry_key(2)} is damaged, it names 0 of 1 files"):
-        place.table().open(SHARD)
-
-
-@pytest.mark.parametrize("version", [1, 2])
-def test_a_checkpoint_over_a_copy_of_the_entry_that_makes_the_table(tmp_path: Path, version: int) -> None:
-    place = delta_posix(tmp_path)
-    written(place, (1, 2), (3, 4), (5, 6))
-    place.store.replace(entry_key(version), place.store.read(entry_key(0), 1 << 20) or b"")
-    place.handle().create_checkpoint()
-    assert not inspected(place).ok
-    with pytest.raises(SinkError, match=rf"{entry_key(version)} makes the table, and is not its first entry"):
-        place.table().open(SHARD)

@@ -12,7 +12,7 @@ with the checkpoint before it if the entries go back to that:
     entries      each one of ours continues from the position of those before it: a copy of an older one does not, and
                  a checkpoint that was made of it has set the shard back. On a disk this is looked at in older entries
                  too: the checkpoint before the newest one may have been made of a copy
-    nothing      an entry of 0 bytes, or one that names fewer files than it counts, was damaged before the
+    nothing      an entry of 0 bytes, or one that has lost what readers do not miss, was damaged before the
                  checkpoint if that has just what is left. The first may have been sound, and done nothing, or nothing
                  that later entries did not do again
     mended       beside an entry that somebody has replaced by one that does nothing, the checkpoint may have more
@@ -33,6 +33,7 @@ from fastkcl.tables.base import RECOVERY, Shard, SinkError
 from fastkcl.tables.delta.actions import Json, position_by
 from fastkcl.tables.delta.checkpoint_content import Content, DamageError, content
 from fastkcl.tables.delta.checkpoint_files import FileCount, counted, counted_without
+from fastkcl.tables.delta.entry_content import Lost
 from fastkcl.tables.delta.log import (
     LOG,
     checkpoint_version,
@@ -108,15 +109,19 @@ def contradiction(
     return _made_over_nothing(store, names, earlier.hollow, wholes)
 
 
-def _of_nothing(hollow: dict[int, str], files: Sequence[str]) -> Contradiction:
+def _of_nothing(hollow: dict[int, Lost], files: Sequence[str]) -> Contradiction:
     """Of the newest of these entries."""
     entry = next(reversed(hollow))
-    told = f"{entry_key(entry)} {hollow[entry]}, and the checkpoint has nothing of it"
+    told = f"{_in_words(entry, hollow[entry])}, and the checkpoint has nothing of it"
     return Contradiction(told, is_certain=False, files=files, is_of_nothing=True)
 
 
+def _in_words(entry: int, why: Lost) -> str:
+    return f"{entry_key(entry)} has 0 bytes" if why == "0 bytes" else f"{entry_key(entry)} is damaged, {why}"
+
+
 def _made_over_nothing(
-    store: Store, names: Sequence[str], hollow: dict[int, str], newest: Sequence[Sequence[str]]
+    store: Store, names: Sequence[str], hollow: dict[int, Lost], newest: Sequence[Sequence[str]]
 ) -> Contradiction | None:
     """The newest of these entries of which a checkpoint has nothing; the checkpoints after it have no more.
 
@@ -176,7 +181,7 @@ def check_entries(store: Store, before: int, files: Sequence[str], version: int)
     if window.torn is not None:
         raise EntryError(f"{window.torn}; {RECOVERY}")
     for entry, why in window.hollow.items():
-        raise EntryError(f"{entry_key(entry)} {why}; {RECOVERY}")
+        raise EntryError(f"{_in_words(entry, why)}; {RECOVERY}")
 
 
 def checkpoint_fault(store: Store, names: Sequence[str]) -> str | None:

@@ -7,8 +7,9 @@ An entry that is cut off at the end of a line is a valid entry. The cut shows on
 entries of ours begin with their description, end with the position, and count the files that they add, and deltalake
 counts the files that it adds and removes. In other entries it cannot be seen.
 
-Readers pass over an action that they do not know. In an entry of ours it is one whose name was damaged. They refuse the
-whole table for a member of another type than the protocol's; deltalake takes numbers as text, too, and for text.
+Readers pass over blank lines, and over an action that they do not know. In an entry of ours it is one whose name was
+damaged, and so it is where an entry has no other action. Readers refuse the whole table for a member of another type
+than the protocol's; deltalake takes numbers as text, too, and for text.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from fastkcl.tables.delta.actions import transactions
 from fastkcl.tables.delta.snapshot import OURS, checked_metadata, checked_protocol
 from fastkcl.tables.folders import parse_position
 
-__all__ = ["fault", "lost_files", "positions_left", "told_positions"]
+__all__ = ["FilesLost", "Lost", "damage", "fault", "has_nothing", "positions_left", "told_positions"]
 
 _NO_JSON: Final = "its JSON is cut off or overwritten"
 
@@ -124,6 +125,9 @@ _OPTIONAL: Final[Mapping[str, Mapping[str, _Check]]] = {
 _ACTIONS: Final = frozenset((*_MEMBERS, "cdc", "domainMetadata", "checkpointMetadata", "sidecar"))
 """Of all versions of the protocol."""
 _CHECKS: Final = {"metaData": checked_metadata, "protocol": checked_protocol}
+_MOST_BLANKS: Final = 16
+"""Bytes of blank lines, which an editor may leave: an action has more."""
+_BEGIN: Final = re.compile(rb"\s*\{")
 _ADD: Final = b'{"add":'
 # In commitInfo's operationMetrics of deltalake, by operation.
 _COUNTS = {
@@ -136,30 +140,37 @@ _CHANGES: Final = b'{"cdc":'
 
 def fault(text: bytes) -> str | None:
     """What is wrong with an entry's content; None for a sound one."""
-    why = _fault(text)
+    why = damage(text)
     return None if why is None else f"damaged, {why}"
 
 
-def lost_files(text: bytes) -> str | None:
-    """That an entry has lost files, if what it tells of itself is there, its positions too; None for all others."""
-    why = _fault(text)
-    return why if isinstance(why, _FilesLost) else None
+def has_nothing(text: bytes) -> bool:
+    """Whether an entry has 0 bytes, or blanks alone: readers take it for a commit of nothing."""
+    return not text or text.isspace()
 
 
-class _FilesLost(str):
-    """A fault by which files are lost, and nothing that the entry does not tell of."""
+class Lost(str):
+    """A fault that readers pass over: actions are lost, of which they see nothing."""
 
     __slots__ = ()
 
 
-def _fault(text: bytes) -> str | None:
-    if not text:
-        return "0 bytes"
-    if not text.startswith(b"{") or not text.rstrip().endswith(b"}") or b"\0" in text:
+class FilesLost(Lost):
+    """The same, and files alone are lost: positions are there, or the entry tells of them."""
+
+    __slots__ = ()
+
+
+def damage(text: bytes) -> str | Lost | None:
+    """What is wrong with an entry's content, without the word for it; a `Lost` if readers pass over it."""
+    if has_nothing(text):
+        return Lost("nothing but blanks" if text else "0 bytes")
+    if not _BEGIN.match(text) or not text.rstrip().endswith(b"}") or b"\0" in text:
         return _NO_JSON
-    ours, has_action = _Ours(), False
+    ours, has_action, blanks = _Ours(), False, 0
     for number, line in enumerate(io.BytesIO(text), 1):  # one at a time: an entry can have a gigabyte
         if not line.strip():
+            blanks += len(line)
             continue
         try:
             action = parse_json(line)
@@ -170,13 +181,15 @@ def _fault(text: bytes) -> str | None:
         if why := _fault_of_action(action):
             return f"{why} (line {number})"
         ours.take(number, action)
-        has_action = has_action or bool(action)
+        has_action = has_action or not _ACTIONS.isdisjoint(action)
     if not has_action:
-        return "it has no action"
+        return ours.unknown or Lost("it has no action")
     if why := _lack(text):
         told = f"cut off at the end of a line ({why})"
-        return _FilesLost(told) if isinstance(why, _FilesLost) or ours.has_lost_files else told
-    return ours.fault
+        return FilesLost(told) if isinstance(why, FilesLost) or ours.has_lost_files else told
+    if why := ours.fault:
+        return why
+    return Lost(f"{blanks} bytes of it are blanks") if blanks > _MOST_BLANKS else None
 
 
 @dataclass(slots=True)
@@ -186,20 +199,24 @@ class _Ours:
     _is_ours: bool = False
     _positions: set[str] = field(default_factory=set)
     _is_described: bool = False
-    _unknown: str | None = None
+    unknown: Lost | None = None
+    """The first action with a name that is no action's."""
     _there: int = 0
     _wanted: int = 0
 
     def take(self, number: int, action: Mapping[str, Any]) -> None:
         """Add the action of a line, whose members have been checked."""
         information, transaction = (action.get(kind) or {} for kind in ("commitInfo", "txn"))
-        writer, told = information.get("engineInfo"), information.get("fastkcl")
-        self._is_ours |= isinstance(writer, str) and writer.startswith("fastkcl:")
+        told = information.get("fastkcl")
+        for each in action.values():  # whatever its name has become
+            self._is_ours |= isinstance(each, dict) and (
+                str(each.get("engineInfo")).startswith("fastkcl:") or str(each.get("appId")).startswith(OURS)
+            )
         if (name := transaction.get("appId", "")).startswith(OURS):
             self._positions.add(name)
         self._is_described |= action.get("commitInfo") is not None
-        if self._unknown is None and (unknown := [name for name in action if name not in _ACTIONS]):
-            self._unknown = f"it has the unknown action {unknown[0][:40]!r} (line {number})"
+        if self.unknown is None and (unknown := [name for name in action if name not in _ACTIONS]):
+            self.unknown = Lost(f"it has the unknown action {unknown[0][:40]!r} (line {number})")
         self._there += action.get("add") is not None
         for each in told if isinstance(told, list) else [told]:
             if isinstance(each, dict) and type(count := each.get("files")) is int:
@@ -220,16 +237,16 @@ class _Ours:
     @property
     def fault(self) -> str | None:
         """The action of an unknown name, the lost description, or the number of lost files; None for one of others."""
-        if not (self._is_ours or self._positions):
+        if not self._is_ours:
             return None
-        if self._unknown is not None:
-            return self._unknown
+        if self.unknown is not None:
+            return self.unknown
         if not self._is_described:
             why = "it sets a position, and its description (commitInfo) is lost"
-            return why if self._there and self._has_whole_positions else _FilesLost(why)
+            return why if self._there and self._has_whole_positions else FilesLost(why)
         if not self.has_lost_files:
             return None
-        return _FilesLost(f"it names {self._there} of {self._wanted} files")
+        return FilesLost(f"it names {self._there} of {self._wanted} files")
 
 
 def _fault_of_action(action: dict[str, Any]) -> str | None:
@@ -254,7 +271,7 @@ def _fault_of_action(action: dict[str, Any]) -> str | None:
 
 def _lack(text: bytes) -> str | None:
     """The part that an entry lacks by its own content."""
-    lines = text.rstrip().split(b"\n")
+    lines = text.strip().split(b"\n")
     if not lines[0].startswith(b'{"commitInfo":'):
         return None
     try:
@@ -277,7 +294,7 @@ def _lack(text: bytes) -> str | None:
             with_changes = there + has_changes * sum(line.startswith(_CHANGES) for line in lines)
             told = [count for name in names if type(count := counts.get(name)) is int and count > there]
             if told and told[0] != with_changes:
-                return _FilesLost(f"it names {there} of {told[0]} files")
+                return FilesLost(f"it names {there} of {told[0]} files")
     return None
 
 

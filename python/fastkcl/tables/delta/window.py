@@ -14,7 +14,7 @@ from fastkcl import Position
 from fastkcl.tables.base import Shard, SinkError, parse_json
 from fastkcl.tables.delta.actions import Json, position_by
 from fastkcl.tables.delta.checkpoint_content import Content, content
-from fastkcl.tables.delta.entry_content import fault, lost_files, positions_left, told_positions
+from fastkcl.tables.delta.entry_content import FilesLost, Lost, damage, has_nothing, positions_left, told_positions
 from fastkcl.tables.delta.log import MOST_BYTES, checkpoint_version, entry_key, versions, whole_checkpoint
 from fastkcl.tables.delta.snapshot import (
     OURS,
@@ -33,7 +33,7 @@ __all__ = ["Contradiction", "Span", "Window", "entries_before", "shards_of"]
 
 _MOST_ENTRIES: Final = 1000
 """Before a checkpoint, which are compared with it. deltalake makes one after 100 commits, Spark after 10."""
-_COMPARED: Final = (b'"txn"', b'"fastkcl"', b'"add"', b'"remove"', b'"metaData"')
+_COMPARED: Final = (b'"txn"', b'"fastkcl"', b'"CREATE TABLE"', b'"add"', b'"remove"', b'"metaData"')
 """What lines of older entries have that count."""
 _FORGETS: Final = "delta.setTransactionRetentionDuration"
 
@@ -98,10 +98,10 @@ class Window:
     """Whether an entry has it."""
     copied: str | None = None
     """The entry that does not continue from those before it, in words."""
-    hollow: dict[int, str] = field(default_factory=dict)
-    """The entries that do less than they did, in order, with what is wrong: deltalake and others do not see it."""
+    hollow: dict[int, Lost] = field(default_factory=dict)
+    """The entries that do less than they did, in order: deltalake and others do not see it."""
     is_emptied: bool = False
-    """Whether one of these has 0 bytes: it is not known whose position is lost."""
+    """Whether one of these has 0 bytes, or blanks alone: it is not known whose position is lost."""
     is_mended: bool = False
     torn: str | None = None
     """An entry that tells of another position than it has, in words."""
@@ -129,10 +129,12 @@ class Window:
             text = store.read(entry_key(version), MOST_BYTES)
             if text is None:
                 raise FileNotFoundError(entry_key(version))
-            if why := _lost(text, entry_key(version)):
-                found.hollow[version] = why
-            found.is_emptied |= not text
-            found.take_entry(text.splitlines(), entry_key(version), is_mended=not text or does_nothing(text))
+            lost = _lost(text, entry_key(version))
+            if lost is not None:
+                found.hollow[version] = lost
+            found.is_emptied |= has_nothing(text)
+            is_mended = does_nothing(text) or _is_unknown(lost)
+            found.take_entry(text.splitlines(), entry_key(version), is_mended=is_mended)
         return found
 
     def take_entry(self, lines: Sequence[bytes], name: str, *, is_mended: bool) -> None:
@@ -240,7 +242,7 @@ def entries_before(store: Store, names: Sequence[str], first: int, count: int) -
         first: the version.
         count: of the entries from there on, which were looked at.
     """
-    found, hollow = Window(None), dict[int, str]()
+    found, hollow = Window(None), dict[int, Lost]()
     if not isinstance(store, PosixStore):  # elsewhere each one is a request
         return found
     for version in _up_to(first - 1, [each for each in versions(names) if each < first], _MOST_ENTRIES - count):
@@ -248,9 +250,10 @@ def entries_before(store: Store, names: Sequence[str], first: int, count: int) -
         try:
             if text is None:
                 raise ValueError("a clean-up")
-            if why := _lost(text, entry_key(version)):
-                hollow[version] = why
-            if is_mended := not text or does_nothing(text):
+            lost = _lost(text, entry_key(version))
+            if lost is not None:
+                hollow[version] = lost
+            if is_mended := does_nothing(text) or _is_unknown(lost):
                 found.sure.clear()
                 found.files.clear()
                 found.metadata = {}
@@ -265,19 +268,21 @@ def entries_before(store: Store, names: Sequence[str], first: int, count: int) -
     return found
 
 
-def _lost(text: bytes, name: str) -> str | None:
+def _lost(text: bytes, name: str) -> Lost | None:
     """What an entry has lost, of which readers see nothing; None for a sound one.
 
     Raises:
         ValueError: it is damaged otherwise.
     """
-    if not text:
-        return "has 0 bytes"
-    if (why := fault(text)) is None:
-        return None
-    if (lost := lost_files(text)) is None:
-        raise ValueError(f"{name}: {why}")
-    return f"is damaged, {lost}"
+    why = damage(text)
+    if why is None or isinstance(why, Lost):
+        return why
+    raise ValueError(f"{name}: damaged, {why}")
+
+
+def _is_unknown(lost: Lost | None) -> bool:
+    """Whether an entry may have had a position of which nothing is left."""
+    return lost is not None and not isinstance(lost, FilesLost)
 
 
 def _up_to(version: int, there: Sequence[int], most: int = _MOST_ENTRIES) -> list[int]:

@@ -1,0 +1,119 @@
+"""A DeltaTable where others made a checkpoint over an entry of which readers pass over a part: blanks, unknown actions.
+
+Without the checkpoint each writer stops at the entry. deltalake's `create_checkpoint` says nothing, and has what is
+left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import chain, combinations
+from pathlib import Path
+
+import pytest
+from delta_table_helpers import DeltaPlace, delta_posix, written
+from fastkcl import Position
+from fastkcl.tables import Shard, SinkError
+from fastkcl.tables.delta.log import entry_key
+from fastkcl.tables.formats import inspect_table
+from sink_helpers import SHARD
+
+OTHER = Shard("clicks", "shardId-000000000001")
+AT = 2
+"""The version of the damaged entry; after it comes one of each shard, or nothing."""
+
+
+def table_of(folder: Path, *, is_newest: bool) -> DeltaPlace:
+    """Two shards, and an entry that is to be damaged: lines of commitInfo, add, and two of txn."""
+    place = delta_posix(folder)
+    written(place, (1, 2), shard=OTHER)
+    written(place, (3, 4))
+    if not is_newest:
+        written(place, (5, 6))
+        written(place, (7, 8), shard=OTHER)
+    assert [line[:6] for line in entry_of(place, AT)] == [b'{"comm', b'{"add"', b'{"txn"', b'{"txn"']
+    return place
+
+
+def entry_of(place: DeltaPlace, version: int) -> list[bytes]:
+    return (place.store.read(entry_key(version), 1 << 20) or b"").splitlines(keepends=True)
+
+
+def damaged(place: DeltaPlace, damage: Callable[[int, bytes], bytes]) -> None:
+    """A line of the entry each, by its number."""
+    lines = [damage(number, line) for number, line in enumerate(entry_of(place, AT))]
+    place.store.replace(entry_key(AT), b"".join(lines))
+
+
+def position(place: DeltaPlace) -> Position | None:
+    """From which a writer goes on; None if it stops."""
+    try:
+        return place.table().open(SHARD)
+    except SinkError:
+        return None
+
+
+PARTS = list(chain.from_iterable(combinations(range(4), count) for count in (1, 2, 3, 4)))
+
+
+@pytest.mark.parametrize("is_newest", [False, True], ids=["in the middle", "the newest"])
+@pytest.mark.parametrize("filler", [b" ", b"\n"], ids=["spaces", "ends of lines"])
+def test_lines_that_were_overwritten_by_blanks(tmp_path: Path, filler: bytes, *, is_newest: bool) -> None:
+    """Each set of the four lines. A later entry has the position; one without its description has all that counts."""
+    goes_on = []
+    for number, parts in enumerate(PARTS):
+        place = table_of(tmp_path / str(number), is_newest=is_newest)
+        damaged(place, lambda at, line, parts=parts: filler * (len(line) - 1) + b"\n" if at in parts else line)
+        place.handle().create_checkpoint()
+        if (found := position(place)) is not None:
+            goes_on.append(parts)
+            assert found == Position("4" if is_newest else "6", 0), parts
+            assert {3, 4} <= set(place.numbers()), parts
+        assert any(entry_key(AT) in each for each in inspect_table(place.url, place.storage).damage), parts
+    assert goes_on == ([(0,)] if is_newest else [(0,), (3,), (2, 3)])
+
+
+@pytest.mark.parametrize("checkpoints", [1, 2])
+@pytest.mark.parametrize("is_newest", [False, True], ids=["in the middle", "the newest"])
+def test_actions_whose_names_were_damaged(tmp_path: Path, checkpoints: int, *, is_newest: bool) -> None:
+    """One byte of each; readers pass over an action that they do not know."""
+    for number, parts in enumerate(PARTS):
+        place = table_of(tmp_path / str(number), is_newest=is_newest)
+        damaged(place, lambda at, line, parts=parts: line.replace(b'":', b'_":', 1) if at in parts else line)
+        place.handle().create_checkpoint()
+        if checkpoints == 2:
+            written_by_others(place)
+            place.handle().create_checkpoint()
+        assert position(place) is None, parts
+        assert any(entry_key(AT) in each for each in inspect_table(place.url, place.storage).damage), parts
+
+
+def written_by_others(place: DeltaPlace) -> None:
+    """An entry that has none of our actions."""
+    place.handle().alter.set_table_properties({"delta.logRetentionDuration": "interval 40 days"})
+
+
+def test_a_line_that_was_overwritten_by_blanks(tmp_path: Path) -> None:
+    """The word for it."""
+    place = table_of(tmp_path, is_newest=False)
+    damaged(place, lambda at, line: b" " * len(line) if at == 1 else line)
+    place.handle().create_checkpoint()
+    with pytest.raises(SinkError, match=rf"{entry_key(AT)} is damaged, it names 0 of 1 files"):
+        place.table().open(SHARD)
+
+
+@pytest.mark.parametrize("checkpoints", [1, 2, 3])
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_checkpoint_over_a_copy_of_the_entry_that_makes_the_table(
+    tmp_path: Path, version: int, checkpoints: int
+) -> None:
+    place = table_of(tmp_path, is_newest=False)
+    place.store.replace(entry_key(version), place.store.read(entry_key(0), 1 << 20) or b"")
+    for number in range(checkpoints):
+        if number:
+            written_by_others(place)
+        place.handle().create_checkpoint()
+    assert not inspect_table(place.url, place.storage).ok
+    for shard in (SHARD, OTHER):
+        with pytest.raises(SinkError, match=rf"{entry_key(version)} makes the table, and is not its first entry"):
+            place.table().open(shard)
