@@ -20,9 +20,10 @@ from click.testing import CliRunner
 from delta_table_helpers import delta_s3
 from fastkcl.cli import table_formats
 from fastkcl.cli.main import cli
-from fastkcl.local_aws import LocalAws
+from fastkcl.local_aws import Fault, LocalAws
 from fastkcl.payloads.registries import GlueRegistry
 from fastkcl.payloads.writing import AvroWriter
+from fault_proxy import FaultProxy, fault_proxy
 from iceberg_helpers import glue
 from local_aws_helpers import make_registry, make_stream, new_name
 from table_helpers import Place, posix_place, s3_place
@@ -242,6 +243,75 @@ def test_what_cannot_begin_says_so_within_seconds(aws: LocalAws, stream: str, tm
         assert "s3cret" not in done.stderr
         assert time.monotonic() - begun < 30
     assert not (tmp_path / "table").exists() or not list((tmp_path / "table").rglob("*.parquet"))
+
+
+def idle_load(aws: LocalAws, stream: str, proxy: FaultProxy, place: Place, *arguments: str) -> list[str]:
+    """Arguments of a load that ends when nothing has come for 2 s, over a store that goes away."""
+    store = ["--s3-endpoint-url", proxy.url, "--endpoint-url", aws.url]
+    return [stream, place.url, *store, "--idle-timeout", "2", "--json", *arguments]
+
+
+def goes_away(process: subprocess.Popen[str], proxy: FaultProxy) -> None:
+    """The store, when the table was opened, and before anything is written."""
+    assert process.stderr is not None
+    assert "fastkcl load:" in process.stderr.readline()
+    proxy.is_down = True
+    wait_until(lambda: proxy.faults["down"] >= 2 or process.poll() is not None, "writes that fail", seconds=60)
+    assert process.poll() is None, process.stderr.read()
+
+
+def test_an_end_waits_for_a_store_that_comes_back(aws: LocalAws, stream: str) -> None:
+    place = s3_place(aws)
+    with (
+        fault_proxy(aws.url, 0, 0) as proxy,
+        loading(*idle_load(aws, stream, proxy, place)) as process,
+    ):
+        goes_away(process, proxy)
+        proxy.is_down = False
+        output, said = process.communicate(timeout=60)
+    assert process.returncode == 0, said
+    done = json.loads(output)
+    assert (done["rows"], done["error"]) == (40, None)
+
+
+def test_an_end_without_its_store_is_none(aws: LocalAws, stream: str) -> None:
+    """What was read is not stored, so who relies on the exit code has to see it."""
+    place = s3_place(aws)
+    with (
+        fault_proxy(aws.url, 0, 0) as proxy,
+        loading(*idle_load(aws, stream, proxy, place, "--retry-for", "4")) as process,
+    ):
+        goes_away(process, proxy)
+        output, said = process.communicate(timeout=90)
+    assert process.returncode == 1, said
+    done = json.loads(output)
+    assert done["rows"] == 0
+    assert place.url in done["error"]
+    assert "Traceback" not in said
+
+
+def test_a_signal_ends_the_wait_for_the_store(aws: LocalAws, stream: str) -> None:
+    place = s3_place(aws)
+    with (
+        fault_proxy(aws.url, 0, 0) as proxy,
+        loading(*idle_load(aws, stream, proxy, place)) as process,
+    ):
+        goes_away(process, proxy)
+        process.send_signal(signal.SIGTERM)
+        _, said = process.communicate(timeout=90)
+    assert process.returncode in (0, 1), said
+    assert "they are delivered again" in said or "Error:" in said
+
+
+@pytest.mark.parametrize("operation", ["DescribeStream", "GetShardIterator", "GetRecords", "Scan", "PutItem"])
+def test_a_permission_that_is_missing_is_named(own_aws: LocalAws, tmp_path: Path, operation: str) -> None:
+    name = make_stream(own_aws, 1)
+    put(own_aws, name)
+    own_aws.faults(Fault(operation, "AccessDeniedException"))
+    done = load(name, str(tmp_path / "table"), "--endpoint-url", own_aws.url, "--stop-at-tip")
+    assert done.returncode == (2 if operation == "DescribeStream" else 1), done.stderr
+    assert done.stderr.splitlines()[-1].endswith(f": allow {operation} in the policy of these credentials")
+    assert "Traceback" not in done.stderr
 
 
 def test_an_error_on_the_way_ends_it_with_1(aws: LocalAws, stream: str, tmp_path: Path) -> None:

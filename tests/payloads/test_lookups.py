@@ -83,7 +83,7 @@ def test_what_was_missing_is_asked_for_again_where_it_is_to_be_forgotten() -> No
 def test_an_outage_ends_with_an_error_that_names_the_call_and_begins_no_second_one() -> None:
     client = Scripted(AWAY)
     registry = client.registry(max_outage=60.0)
-    with pytest.raises(RegistryAwayError, match=r"GET of 7: status 503; no answer for \d\d s, and max_outage is 60 s"):
+    with pytest.raises(RegistryAwayError, match=r"GET of 7: status 503; so for \d\d s, and max_outage is 60 s"):
         registry.schemas(["7"])
     assert 60 <= client.clock.now <= 60 + LONGEST_PAUSE
     assert len(client.asked) < 12

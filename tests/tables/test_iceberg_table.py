@@ -299,6 +299,19 @@ def test_other_catalogs_are_refused(catalog: Any, error: type[Exception], said: 
         IcebergTable(NAME, catalog)
 
 
+def test_a_new_table_without_a_place_is_refused_before_the_first_record(tmp_path: Path) -> None:
+    catalog = {name: value for name, value in sql_posix(tmp_path).catalog.items() if name != "warehouse"}
+    for _ in range(2):
+        with pytest.raises(SinkError, match=r"db\.clicks: a new table has no place.*give the catalog warehouse="):
+            IcebergTable(NAME, catalog=catalog).open(SHARD)
+        sql_posix(tmp_path).theirs().create_namespace_if_not_exists(NAME.rpartition(".")[0])
+    namespace = NAME.rpartition(".")[0]
+    sql_posix(tmp_path).theirs().update_namespace_properties(namespace, updates={"location": f"file://{tmp_path}/db"})
+    table = IcebergTable(NAME, catalog=catalog)
+    assert table.open(SHARD) is None
+    assert table.append(arrived([1]), as_they_are) == Position("1", 0)
+
+
 @pytest.mark.parametrize("name", ["clicks", "", "db.", "a b.c"])
 def test_a_table_needs_a_namespace(name: str) -> None:
     with pytest.raises(ValueError, match="namespace and table"):

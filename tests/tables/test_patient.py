@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import threading
 from collections.abc import Callable
+from typing import Any
 
 import pyarrow as pa
 import pytest
 from fastkcl import Position
+from fastkcl.kinesis import MemoryCheckPointer, run_processors
+from fastkcl.local_aws import LocalAws
 from fastkcl.tables import Shard, SinkError, WriteCancelledError
-from fastkcl.tables.patient import DEFAULT_PATIENCE, PatientTable
+from fastkcl.tables.patient import DEFAULT_PATIENCE, PatientProcessor, PatientTable
 from fastkcl.tables.rows import ShardRows
 from fastkcl.tables.store import StoreError
+from local_aws_helpers import make_stream
 from sink_helpers import SHARD
 from table_helpers import arrived, as_they_are
 
@@ -158,3 +163,71 @@ def test_notes_go_to_the_table() -> None:
     table = Away()
     patient(table, Clock()).give_up(Position("3", 0))
     assert patient(table, Clock()).given_up() == Position("3", 0)
+
+
+def read_to_the_tip(
+    aws: LocalAws, table: Away, stopping: threading.Event, monkeypatch: pytest.MonkeyPatch, **options: Any
+) -> PatientProcessor:
+    """A run that ends by itself, over a shard of three records; its processor."""
+    for name, value in aws.environment.items():
+        monkeypatch.setenv(name, value)
+    stream = make_stream(aws, 1)
+    records = [{"Data": b"a", "PartitionKey": "k"} for _ in range(3)]
+    aws.client("kinesis").put_records(StreamName=stream, Records=records)
+    options = {"patience": 60.0, "report_interval": None, **options}
+    waiting = PatientTable(table, stopping=stopping, patience=60.0, sleep=lambda _: None)
+    processor = PatientProcessor(waiting, stopping=stopping, **options)
+    asyncio.run(
+        run_processors(
+            stream,
+            lambda: processor,
+            checkpointer=MemoryCheckPointer(),
+            endpoint_url=aws.url,
+            region_name="us-east-1",
+            stop_at_tip=True,
+        )
+    )
+    return processor
+
+
+def test_a_run_that_ends_by_itself_waits_for_the_store(aws: LocalAws, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = Away(None, AWAY, AWAY, None, AWAY)
+    processor = read_to_the_tip(aws, table, threading.Event(), monkeypatch)
+    assert len(table.appended) == 1
+    values = processor.monitor.metrics.to_dict()
+    assert (values["written_records"], values["write_failures"]) == (3, 3)
+
+
+class Hangs(Away):
+    """A table whose appends wait for `go`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.go = threading.Event()
+
+    def append(self, rows: ShardRows, make: Callable[[ShardRows], pa.Table]) -> Position:
+        assert self.go.wait(60)
+        return super().append(rows, make)
+
+
+def test_a_run_that_ends_by_itself_without_its_store_fails(aws: LocalAws, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = Hangs()
+    try:
+        with pytest.raises(TimeoutError, match=r"3 records were not written to s3://lake/clicks within 1 s"):
+            read_to_the_tip(aws, table, threading.Event(), monkeypatch, patience=1.0)
+    finally:
+        table.go.set()
+
+
+def test_after_a_signal_an_end_waits_for_shutdown_grace(
+    aws: LocalAws, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    table, stopping = Hangs(), threading.Event()
+    signal = threading.Timer(1.0, stopping.set)
+    signal.start()
+    try:
+        read_to_the_tip(aws, table, stopping, monkeypatch, shutdown_grace=0.2)
+    finally:
+        table.go.set()
+        signal.join()
+    assert "3 records were not written within the 0.2 s of shutdown_grace" in caplog.text

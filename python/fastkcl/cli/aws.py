@@ -137,11 +137,12 @@ def explain(error: BaseException, stream: str | None, endpoint_url: str | None) 
         NoRegionError,
     )
 
-    from fastkcl.kinesis.failures import NotKinesisError
+    from fastkcl.kinesis.failures import NotKinesisError, what_to_allow
+    from fastkcl.payloads.registries.registry import RegistryAwayError
 
     text = without_users(printable(str(error)))
     match error:
-        case NotKinesisError():
+        case NotKinesisError() | RegistryAwayError():
             return text
         case NoCredentialsError():
             return f"{text}: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE, or run `aws configure`"
@@ -155,4 +156,4 @@ def explain(error: BaseException, stream: str | None, endpoint_url: str | None) 
             return f"there is no stream {stream!r}: `fastkcl put --create SHARDS` makes it ({text})"
         case BotoCoreError() if (said := told(error)) is not None:
             return without_users(said)
-    return text
+    return text + what_to_allow(error)

@@ -76,23 +76,16 @@ class Plan:
         storage = storage_in(self.catalog, *reached) if self.form.in_catalog else storage_of(self.url, *reached)
         return self.form.table(self.url, storage, add_columns=self.add_columns, catalog=self.catalog)
 
-    def processor(self, table: Table) -> TableProcessor:
-        """A shard's.
-
-        Raises:
-            ValueError: an option of the payload.
-            ConfigurationError: something that is needed is not installed.
-        """
-        from fastkcl.tables import TableProcessor
-
-        bounds: dict[str, Any] = {"max_age": self.max_age, "max_bytes": self.max_bytes}
-        return TableProcessor(
-            table,
-            payload=self.payload,
-            report_interval=None,
-            accept_gap=self.accept_gap or None,
+    @property
+    def processing(self) -> dict[str, Any]:
+        """Options of each shard's `TableProcessor`."""
+        bounds = {"max_age": self.max_age, "max_bytes": self.max_bytes}
+        return {
+            "payload": self.payload,
+            "report_interval": None,
+            "accept_gap": self.accept_gap or None,
             **{name: value for name, value in bounds.items() if value is not None},
-        )
+        }
 
     @property
     def s3_endpoint(self) -> str | None:
@@ -118,11 +111,11 @@ def prepare(plan: Plan) -> Prepared:
     """
     from botocore.exceptions import EndpointConnectionError
 
-    from fastkcl.tables import Shard
+    from fastkcl.tables import Shard, TableProcessor
 
     try:
         table = plan.table()
-        plan.processor(table)
+        TableProcessor(table, **plan.processing)
     except ValueError as error:
         raise click.UsageError(str(error)) from None
     client = kinesis_client(plan.endpoint_url, plan.region)
@@ -198,11 +191,11 @@ class Loading:
             )
 
     def _processor(self) -> TableProcessor:
-        from fastkcl.tables.patient import PatientTable
+        from fastkcl.tables.patient import PatientProcessor, PatientTable
 
         plan = self._plan
         table = PatientTable(plan.table(), stopping=self._stopping, patience=plan.retry_for)
-        processor = plan.processor(table)
+        processor = PatientProcessor(table, stopping=self._stopping, patience=plan.retry_for, **plan.processing)
         processor.monitor = ShardMonitor(self._shards, plan.application)
         return processor
 

@@ -26,6 +26,7 @@ __all__ = [
     "failure_of",
     "failure_of_code",
     "not_of_kinesis",
+    "what_to_allow",
 ]
 
 BODY = "fastkcl.body"
@@ -169,6 +170,15 @@ def failure_of(error: BaseException) -> Failure:
         return Failure.DENIED
     connection = isinstance(error, HTTPClientError | UnreachableError | aiohttp.ClientError | OSError)
     return Failure.UNAVAILABLE if connection else Failure.OTHER
+
+
+def what_to_allow(error: BaseException) -> str:
+    """What mends a call that is not allowed, for the end of a message; empty for other errors."""
+    from botocore.exceptions import ClientError
+
+    if not (isinstance(error, ClientError) and error_code(error) in ("AccessDenied", "AccessDeniedException")):
+        return ""
+    return f": allow {error.operation_name} in the policy of these credentials"
 
 
 class ReconnectPolicy:

@@ -7,6 +7,9 @@ Nobody watches a worker that runs for months, and its store may be away for an h
 records, the held bytes are bounded, and the lease is kept. Errors of the table itself (`SinkError`), of a
 transformation or of the rows would occur again, so they are raised at once.
 
+A run that ends by itself has read all that it wanted; its processor (`PatientProcessor`) waits for the store before
+it lets go of the shard. After a signal nothing is waited for but `shutdown_grace`.
+
 Rules: for the thread of one shard. A pause ends within half a second if the rows are no longer wanted or the worker has
 to stop.
 """
@@ -16,21 +19,23 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from fastkcl.backoff import Backoff
 from fastkcl.stdio.log import logger
 from fastkcl.tables.base import in_one_line
 from fastkcl.tables.rows import ShardRows
+from fastkcl.tables.table_processor import Table, TableProcessor
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from fastkcl import Position
+    from fastkcl import Position, ShardContext
     from fastkcl.tables.base import Shard
-    from fastkcl.tables.table_processor import Table
+    from fastkcl.tables.progress import WriteProgress
+    from fastkcl.tables.writer import Target
 
-__all__ = ["DEFAULT_PATIENCE", "PatientTable"]
+__all__ = ["DEFAULT_PATIENCE", "PatientProcessor", "PatientTable"]
 
 DEFAULT_PATIENCE: Final = 86_400.0
 """Seconds: as long as a stream keeps its records by default."""
@@ -68,6 +73,8 @@ class PatientTable:
         self._clock = clock
         self._sleep = sleep
         self._shard: Shard | None = None
+        self.on_failure: Callable[[], None] = lambda: None
+        """Called after each attempt of an append that is made again."""
 
     @property
     def url(self) -> str:
@@ -95,7 +102,7 @@ class PatientTable:
             failed = True
             return self._table.append(rest, make)
 
-        return self._again(f"{shard.shard_id}: a write to {self.url}", append, rows.check_wanted)
+        return self._again(f"{shard.shard_id}: a write to {self.url}", append, rows.check_wanted, self.on_failure)
 
     def give_up(self, upto: Position) -> None:
         """See `KeepsPositions.give_up`."""
@@ -105,13 +112,16 @@ class PatientTable:
         """See `KeepsPositions.given_up`."""
         return self._table.given_up()
 
-    def _again(self, what: str, call: Callable[[], T], check: Callable[[], None]) -> T:
+    def _again(
+        self, what: str, call: Callable[[], T], check: Callable[[], None], failed: Callable[[], None] = lambda: None
+    ) -> T:
         """Make a call until it is answered.
 
         Args:
             what: for the log.
             call: of the table.
             check: raises if the call is not wanted any more.
+            failed: called before it is made again.
 
         Raises:
             OSError: the patience is over, or the call is not wanted any more.
@@ -127,6 +137,7 @@ class PatientTable:
                 if waited >= self._patience:
                     raise
                 pause = min(backoff.next(), self._patience - waited)
+                failed()
                 logger().warning("%s failed, again in %.0f s: %s", what, pause, in_one_line(error))
                 try:
                     self._wait(pause, check)
@@ -142,6 +153,53 @@ class PatientTable:
     def _check_going(self) -> None:
         if self._stopping.is_set():
             raise _StoppingError
+
+
+class PatientProcessor(TableProcessor):
+    """A `TableProcessor` whose shutdown waits for the table's store, as its table does.
+
+    Args:
+        table: where the records go.
+        stopping: set when the worker is to stop: then held records are written within `shutdown_grace`, or left.
+        patience: seconds for which the end of a run waits for its writes without that.
+        options: of `TableProcessor`.
+    """
+
+    def __init__(
+        self,
+        table: PatientTable,
+        *,
+        stopping: threading.Event,
+        patience: float,
+        **options: Any,  # noqa: ANN401 - whatever a TableProcessor takes
+    ) -> None:
+        super().__init__(table, **options)
+        self._patient = table
+        self._stopping = stopping
+        self._patience = patience
+
+    def _open(self, context: ShardContext, progress: WriteProgress) -> Target[ShardRows]:
+        self._patient.on_failure = progress.repeated
+        return super()._open(context, progress)
+
+    def _write_held(self) -> bool:
+        """Have everything written that is held.
+
+        Raises:
+            TimeoutError: that took longer than the patience.
+            Exception: the error of a write.
+        """
+        end = time.monotonic() + self._patience
+        while not self._stopping.is_set():
+            left = end - time.monotonic()
+            if self._buffer.flush(at_end=False, timeout=min(max(left, 0), _LOOK_SECONDS)):
+                return True
+            if left <= 0:
+                raise TimeoutError(
+                    f"{self._shard_id}: {self._buffer.rows} records were not written to {self._patient.url} within"
+                    f" {self._patience:g} s; they are read again at the next start"
+                )
+        return super()._write_held()
 
 
 class _StoppingError(Exception):

@@ -243,9 +243,7 @@ class WriteBehindProcessor(BatchProcessor, Generic[R]):
         """
         if self._lease_gone:
             return
-        if self._grace_ends is None:  # or this is a retry
-            self._grace_ends = time.monotonic() + self._shutdown_grace
-        if not self._buffer.flush(at_end=False, timeout=self._grace_ends - time.monotonic()):
+        if not self._write_held():
             logger().warning(
                 "%s: %d records were not written within the %g s of shutdown_grace; they are delivered again",
                 self._shard_id,
@@ -255,6 +253,16 @@ class WriteBehindProcessor(BatchProcessor, Generic[R]):
         if self._table is not None:
             self._table.tell_if_all_was_dropped()
         self._buffer.commit(lambda position: self._checkpoint(checkpointer, position))
+
+    def _write_held(self) -> bool:
+        """Have everything written that is held; False if the grace time is over.
+
+        Raises:
+            Exception: the error of a write.
+        """
+        if self._grace_ends is None:  # or this is a retry
+            self._grace_ends = time.monotonic() + self._shutdown_grace
+        return self._buffer.flush(at_end=False, timeout=self._grace_ends - time.monotonic())
 
     def give_up(self, batch: RecordBatch | None) -> Sequence[RecordBatch]:
         """Let go of all records after the last one written; of none if it was a checkpoint that failed.

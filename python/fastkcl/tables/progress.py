@@ -60,6 +60,10 @@ class WriteProgress:
         metrics.gauge("held_records", "Records taken over from the daemon and not written yet.", lambda: buffer.rows)
         metrics.gauge("held_bytes", "Memory that they keep allocated.", lambda: buffer.capacity_bytes)
 
+    def repeated(self) -> None:
+        """An attempt of a write has failed that the table itself makes again, and logs."""
+        self._failures.add()
+
     def failed(self, run: Run[Any, Any], error: BaseException, seconds: float) -> None:
         """A write has failed. It is logged here, as the exception itself surfaces at the next request only."""
         self._seconds.add(seconds)

@@ -17,7 +17,7 @@ import re
 from typing import Any
 
 from fastkcl.kinesis.exceptions import CheckpointTableError
-from fastkcl.kinesis.failures import Failure, error_code, failure_of
+from fastkcl.kinesis.failures import Failure, error_code, failure_of, what_to_allow
 
 __all__ = ["account_of_arn", "account_of_key", "is_lasting", "is_unreachable", "table_error"]
 
@@ -58,7 +58,7 @@ async def table_error(
     """
     account = account or account_of_arn(table) or await _account_of(error, session, region, endpoint)
     where = f"{region} at {endpoint}" if endpoint else region
-    said = f"no answer: {error!r}" if is_unreachable(error) else str(error) or repr(error)
+    said = f"no answer: {error!r}" if is_unreachable(error) else (str(error) or repr(error)) + what_to_allow(error)
     return CheckpointTableError(
         f"{operation} of DynamoDB table {table} in {where}, account {account or 'not known'}: {said}",
         operation,

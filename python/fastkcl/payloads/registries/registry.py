@@ -29,7 +29,7 @@ _TURN = 1.0  # seconds that a thread waits at once
 
 
 class RegistryAwayError(ConnectionError):
-    """A registry gave no answer for `max_outage`. Nothing is corrupt for it: the same batch can be opened later."""
+    """A registry gave no schema for `max_outage`. Nothing is corrupt for it: the same batch can be opened later."""
 
 
 class Client(Protocol):
@@ -94,7 +94,7 @@ class Registry:
                         self._wait(min(seconds, _TURN))
                     case GaveUp(seconds=seconds, reason=reason):
                         raise RegistryAwayError(
-                            f"{reason}; no answer for {seconds:.0f} s, and max_outage is {self._max_outage:g} s"
+                            f"{reason}; so for {seconds:.0f} s, and max_outage is {self._max_outage:g} s"
                         )
                     case _:
                         return {each: found for each in wanted if (found := self._lookups.get(each)) is not None}

@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
+from pyiceberg.catalog import MetastoreCatalog
 from pyiceberg.exceptions import (
     CommitFailedException,
     NamespaceAlreadyExistsError,
@@ -115,9 +116,30 @@ class IcebergHead:
                 raise SinkError(
                     f"{self._name}: the table was removed: restore it, or start again to make a new one"
                 ) from None
+            self._check_place()
             return None
         self._take(table)
         return self._seen
+
+    def _check_place(self) -> None:
+        """See that a new table would have a location; a REST catalog gives it one itself.
+
+        Raises:
+            SinkError: it has not.
+            StoreError: the catalog does not answer.
+        """
+        if not isinstance(self._catalog, MetastoreCatalog) or self._catalog.properties.get("warehouse"):
+            return
+        namespace = self._name.rpartition(".")[0]
+        try:
+            about = asked(f"read the namespace {namespace}", lambda: self._catalog.load_namespace_properties(namespace))
+        except NoSuchNamespaceError:
+            about = {}
+        if not about.get("location"):
+            raise SinkError(
+                f"{self._name}: a new table has no place, as neither the catalog has a warehouse nor its namespace"
+                " a location: give the catalog warehouse=s3://…"
+            )
 
     def create(self, schema: pa.Schema) -> None:
         """Make the table, unless somebody else has."""
