@@ -5,14 +5,16 @@ Rules: imports nothing heavy, as every PySpark program of the environment pays f
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from pyspark.sql.datasource import DataSource
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
     from fastkcl.spark.source.options import SourceOptions
     from fastkcl.spark.source.schema import Rows
-    from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader
+    from pyspark.sql.datasource import DataSourceReader, InputPartition
     from pyspark.sql.types import StructType
 
 
@@ -46,12 +48,16 @@ class DefaultSource(DataSource):
         return KinesisBatchReader(*self._made(schema, "read"))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        """For ``spark.readStream``.
+        """For ``spark.readStream``. What is wrong with the options, or with this PySpark, its first call raises.
 
-        Raises:
-            RuntimeError: this PySpark cannot tell a source where to begin.
-            OptionError: an option that is for ``spark.read``.
+        PySpark hides an error of this method behind one of its own.
         """
+        try:
+            return self._stream_reader(schema)
+        except Exception as error:  # noqa: BLE001 - for the first call
+            return _Refused(error)
+
+    def _stream_reader(self, schema: StructType) -> DataSourceStreamReader:
         try:
             from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow  # noqa: F401
         except ImportError:
@@ -79,3 +85,30 @@ class DefaultSource(DataSource):
 
             check_way(options, way)
         return options, Rows(options, self.fastkcl_names, declared)
+
+
+class _Refused(DataSourceStreamReader):
+    """A reader that cannot be: each call of Spark's raises the reason.
+
+    Args:
+        error: the reason.
+    """
+
+    def __init__(self, error: Exception) -> None:
+        self._error = error
+
+    def initialOffset(self) -> dict[str, Any]:
+        """Raise it."""
+        raise self._error
+
+    def latestOffset(self, start: Any = None, limit: Any = None) -> dict[str, Any]:  # noqa: ANN401, ARG002
+        """Raise it."""
+        raise self._error
+
+    def partitions(self, start: Any, end: Any) -> Sequence[InputPartition]:  # noqa: ANN401, ARG002
+        """Raise it."""
+        raise self._error
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:  # noqa: ARG002
+        """Raise it."""
+        raise self._error

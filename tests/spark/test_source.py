@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import logging
 import re
 import sys
 from collections import Counter
@@ -13,9 +14,14 @@ from typing import Any
 
 import pyspark_fastkcl_kinesis
 import pytest
+from fastkcl.kinesis.access import Access
+from fastkcl.kinesis.read.plan import TRIM, Offset, PlanOptions
+from fastkcl.kinesis.read.plan.driver import PlanDriver
 from fastkcl.local_aws import Fault, LocalAws
 from fastkcl.spark import kinesis_json
 from fastkcl.spark.source import FastkclKinesis
+from fastkcl.spark.source.stream import report
+from fastkcl.spark.source.tasks import service_of
 from local_aws_helpers import HASH_KEYS, SHARD_0, client, make_stream
 from spark_fixtures import SharedSpark
 from waiting import wait_until
@@ -111,6 +117,26 @@ def test_each_record_is_in_the_table_once_over_restarts_and_a_split(
 
 
 @pytest.mark.needs_pyspark("4.2")
+def test_a_shard_that_was_read_to_its_end_is_not_behind(own_aws: LocalAws, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in own_aws.environment.items():
+        monkeypatch.setenv(name, value)
+    stream = make_stream(own_aws)
+    fill(own_aws, stream, range(12_000))  # of which an answer has a part
+    split(own_aws, stream)
+    own_aws.pass_time(600)
+    service = service_of(Access(endpoint_url=own_aws.url, region="us-east-1"))
+    options = PlanOptions(streams=(stream,), initial=TRIM)
+    driver = PlanDriver(options, {stream: service}, threads=2, log=logging.getLogger("test"))
+    offset, said = Offset(), []
+    for _ in range(10):
+        offset = driver.latest(offset).offset
+        said.append(report(driver, offset))
+    assert (said[0]["behindMs"] > 500_000, said[0]["slowest"]) == (True, f"{stream}/{SHARD_0}")
+    assert {each["behindMs"] for each in said[1:]} == {0}
+    assert said[1]["shards"] == 3
+    driver.close()
+
+
 def test_records_that_come_while_it_runs(query: Callable[..., Query], aws: LocalAws) -> None:
     stream = make_stream(aws)
     reading = query(aws, stream)
@@ -195,7 +221,7 @@ def test_a_stream_that_was_made_again(query: Callable[..., Query], aws: LocalAws
     wait_until(lambda: made_again(aws, stream), "another second")
     said = failure_of(reading)
     assert f"stream {stream} was created" in said or f"{stream}/{SHARD_0} begins with record" in said
-    assert said.endswith("use a new checkpointLocation")
+    assert "use a new checkpointLocation, and with a file sink a new folder" in said
 
 
 def made_again(aws: LocalAws, stream: str) -> bool:
@@ -265,7 +291,18 @@ def test_a_pyspark_without_what_streams_need(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setitem(sys.modules, "pyspark.sql.streaming.datasource", None)
     source = pyspark_fastkcl_kinesis.DefaultSource({"streamName": "s"})
     with pytest.raises(RuntimeError, match=r"streams need PySpark 4\.2 or newer, this is .*; spark\.read"):
-        source.streamReader(source.schema())
+        source.streamReader(source.schema()).initialOffset()
+
+
+def test_what_a_stream_cannot_have_is_the_last_line_of_its_error(session: Any, aws: LocalAws, tmp_path: Path) -> None:
+    """An error of `streamReader` itself would be followed by one of PySpark's."""
+    reader = session.readStream.format("kinesis").options(
+        streamName="s", endpoint=aws.url, region="us-east-1", startingTimestamp="2026-11-01T00:00:00Z"
+    )
+    writer = reader.load().writeStream.format("noop").option("checkpointLocation", str(tmp_path / "checkpoint"))
+    with pytest.raises(Exception, match="startingtimestamp|startingTimestamp") as raised:
+        writer.trigger(availableNow=True).start().awaitTermination(60)
+    assert "UnboundLocalError" not in str(raised.value)
 
 
 def test_a_name_of_its_own(spark: SharedSpark, aws: LocalAws, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import socket
 import threading
 from collections import Counter
@@ -202,3 +203,8 @@ class SparkTableSink(DeltaTableSink):
 
 SPARK_TABLE = replace(DELTA_TABLE, sink=SparkTableSink, places=(*STEPS, (FakeWriter, "parquet")))
 """A DeltaTable with `SparkWriter`."""
+
+
+def without_digest(entry: bytes) -> bytes:
+    """An entry as earlier versions wrote it, whose damage is seen by what it says alone."""
+    return re.sub(rb', "sha256": "[0-9a-f]{64}"', b"", entry)

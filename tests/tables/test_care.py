@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
-from delta_table_helpers import DeltaPlace, delta_posix, delta_s3, written
+from delta_table_helpers import DeltaPlace, delta_posix, delta_s3, without_digest, written
 from fastkcl.cli.main import cli
 from fastkcl.local_aws import LocalAws
 from fastkcl.tables import SinkError, orphans
@@ -90,7 +90,7 @@ def test_a_file_whose_name_is_spelled_otherwise_is_no_orphan(
     (name,) = place.files()
     entry = table._store.read("_delta_log/00000000000000000001.json", 1 << 20) or b""
     parts = name.split("/") if "{0}" in spelling else [name]
-    made = entry.replace(name.encode(), spelling.format(*parts, table=place.url).encode())
+    made = without_digest(entry).replace(name.encode(), spelling.format(*parts, table=place.url).encode())
     assert made != entry
     table._store.replace("_delta_log/00000000000000000001.json", made)
     if by == "checkpoint":

@@ -148,10 +148,14 @@ def test_a_checkpoint_over_an_entry_that_has_lost_lines(tmp_path: Path, checkpoi
         other.append(arrived([number]), as_they_are)
         if "twice" in checkpoints or (checkpoints == "after it" and number == 5):
             place.handle().create_checkpoint()
-    if checkpoints == "before":
+    if checkpoints == "before" and lost == slice(1, None):
         assert place.table().open(SHARD) == Position("6", 0)
+    elif checkpoints == "before":  # it has what the entry tells of: it may have been made over the damage
+        with pytest.raises(SinkError, match=rf"{entry_key(3)} is damaged, (cut off|it is not what was written)"):
+            place.table().open(SHARD)
     else:
-        with pytest.raises(SinkError, match=rf"the position of clicks, {SHARD.shard_id} is 4.0 in it, and 6.0 in"):
+        said = rf"the position of clicks, {SHARD.shard_id} is 4.0 in it, and 6.0 in|{entry_key(3)} is damaged, "
+        with pytest.raises(SinkError, match=said):
             place.table().open(SHARD)
     assert any(f"{entry_key(3)}: " in each for each in inspected(place).damage)
 
@@ -574,20 +578,4 @@ def test_an_entry_without_its_description(
     for shard in (SHARD, OTHER):
         with pytest.raises(SinkError, match=rf"{entry_key(version)}.* its description \(commitInfo\) is lost"):
             place.table().open(shard)
-    assert any("its description (commitInfo) is lost" in each for each in inspected(place).damage)
-
-
-@pytest.mark.parametrize("checkpoint", ["before", "after"])
-def test_an_entry_that_has_lost_its_description_alone(tmp_path: Path, checkpoint: str) -> None:
-    """Its file and its position are there, so that a checkpoint over it has everything."""
-    place = delta_posix(tmp_path)
-    written(place, (1, 2), (3, 4), (5, 6))
-    if checkpoint == "before":
-        place.handle().create_checkpoint()
-    entry = (place.store.read(entry_key(2), 1 << 20) or b"").splitlines(keepends=True)
-    place.store.replace(entry_key(2), b"".join(entry[1:]))
-    if checkpoint == "after":
-        place.handle().create_checkpoint()
-    assert place.table().open(SHARD) == Position("6", 0)
-    assert place.numbers() == [1, 2, 3, 4, 5, 6]
     assert any("its description (commitInfo) is lost" in each for each in inspected(place).damage)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import socket
 import threading
 from collections.abc import Callable, Iterator
 from time import monotonic
@@ -150,6 +151,32 @@ def test_an_error_of_a_call_ends_the_plan(own_aws: LocalAws) -> None:
     driver = PlanDriver(PlanOptions(streams=(stream,), initial=TRIM), {stream: calls}, threads=2, log=log)
     with pytest.raises(CallError, match=f"kinesis:GetShardIterator on arn:.*stream/{stream} is denied"):
         driver.latest(Offset())
+    driver.close()
+    calls.close()
+
+
+def test_an_outage_at_the_start_is_logged_at_once(caplog: pytest.LogCaptureFixture) -> None:
+    """Before the first batch, for which the driver waits as long as the outage may last."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    calls = Service(Access(endpoint_url=f"http://127.0.0.1:{port}", region="us-east-1"))
+    options = PlanOptions(streams=("orders",), initial=TRIM, max_outage=3_000)
+    driver = PlanDriver(options, {"orders": calls}, threads=2, log=log)
+    failed: list[BaseException] = []
+
+    def plan() -> None:
+        try:
+            driver.latest(Offset())
+        except ConnectionError as error:
+            failed.append(error)
+
+    thread = threading.Thread(target=plan)
+    thread.start()
+    wait_until(lambda: "Connection refused; the call is made again" in caplog.text, "the first line")
+    assert not failed
+    thread.join(60)
+    assert "so for" in str(failed[0])
+    assert "and maxOutage is 3 s" in str(failed[0])
     driver.close()
     calls.close()
 

@@ -320,8 +320,8 @@ def test_a_stream_of_the_checkpoint_has_to_be_named() -> None:
         (GetShardIterator, Failure.DENIED, CallError, "kinesis:GetShardIterator on orders"),
         (GetRecords, Failure.DENIED, CallError, "kinesis:GetRecords on orders"),
         (GetRecords, Failure.OTHER, CallError, "kinesis:GetRecords on orders"),
-        (GetRecords, Failure.UNAVAILABLE, ConnectionError, "has failed for 6.. s"),
-        (ListShards, Failure.UNAVAILABLE, ConnectionError, "has failed for 6.. s"),
+        (GetRecords, Failure.UNAVAILABLE, ConnectionError, "so for 6.. s, and maxOutage is 600 s"),
+        (ListShards, Failure.UNAVAILABLE, ConnectionError, "so for 6.. s, and maxOutage is 600 s"),
     ],
 )
 def test_what_no_repetition_mends_is_an_error(

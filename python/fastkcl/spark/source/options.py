@@ -325,6 +325,10 @@ REFUSED: Final = {
     "awsAccessKeyId": _KEYS,
     "awsSecretKey": _KEYS,
     "awsSecretAccessKey": _KEYS,
+    "accessKey": _KEYS,
+    "accessKeyId": _KEYS,
+    "secretKey": _KEYS,
+    "secretAccessKey": _KEYS,
     "sessionToken": _KEYS,
     "awsSessionToken": _KEYS,
     "credentialProviderClass": "it names a class of Java: use credentials=module:function",
@@ -448,7 +452,7 @@ def _find(name: str) -> Option | None:
     lower = short.lower()
     for refused, way in REFUSED.items():
         if lower == refused.lower():
-            raise OptionError(f"option {name} is refused, {way}")
+            raise OptionError(f"option {name.removesuffix(short)}{refused} is refused, {way}")
     if lower in ("consumermode", "consumertype"):
         return _POLLING
     if lower in _BY_NAME:
@@ -463,7 +467,7 @@ def _find(name: str) -> Option | None:
 
 def _polling(value: str) -> str:
     if value.strip().lower() not in ("polling", "getrecords"):
-        raise ValueError("is refused: streams are read by polling")
+        raise ValueError("is refused: streams are read by polling, and share their 2 MB/s a shard: leave it out")
     return "polling"
 
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxBytes, SupportsTriggerAvailableNow
 
-from fastkcl.kinesis.read.plan import Offset, Plan, Planner
+from fastkcl.kinesis.read.plan import TRIM, Offset, Plan, Planner
 from fastkcl.kinesis.read.plan.driver import PlanDriver
 from fastkcl.kinesis.read.plan.losses import DAY
 from fastkcl.kinesis.read.plan.planner import Part, ranges_of
@@ -127,7 +127,7 @@ class KinesisStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             log.info(
                 "reading %s: initialPosition=%s, failOnDataLoss=%s",
                 ", ".join(options.streams),
-                options["initialPosition"] or "latest",
+                {None: "latest", TRIM: "trim_horizon"}.get(options["initialPosition"], options["initialPosition"]),
                 str(options["failOnDataLoss"]).lower(),
             )
         return self._driver
@@ -155,7 +155,10 @@ class KinesisStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 def report(driver: PlanDriver, last: Offset | None) -> dict[str, Any]:
     """Lag, slowest shard, throttling and calls, for a progress event."""
     looks = [look for stream in driver.planner.streams.values() for look in stream.looks.values()]
-    behind = {f"{look.stream}/{look.shard_id}": look.behind for look in looks if look.behind is not None}
+    going_on = [look for look in looks if not look.has_ended]
+    if any(look.behind is None for look in going_on):  # until that is known, a parent's lag is the best guess
+        going_on = looks
+    behind = {f"{look.stream}/{look.shard_id}": look.behind for look in going_on or looks if look.behind is not None}
     slowest = max(behind, key=lambda key: behind[key], default=None)
     return {
         "behindMs": behind.get(slowest, 0) if slowest is not None else 0,

@@ -302,8 +302,7 @@ def _asked(service: Service, call: ListShards | DescribeStream, max_outage: int)
                 case Failure.UNAVAILABLE:
                     away = outage.failed(time.monotonic_ns() // 1_000_000)
                     if away > max_outage:
-                        what = f"{call.stream}: {type(call).__name__} has failed for {away / 1000:.0f} s"
-                        raise ConnectionError(f"{what}: {error}") from error
+                        raise ConnectionError(f"{call.stream}: {error}; so for {away / 1000:.0f} s") from error
                 case _:
                     raise
             time.sleep(backoff.next())

@@ -7,6 +7,7 @@ DeltaSink and DeltaTable write the same, so both can write to one table.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import time
 import uuid
@@ -26,6 +27,7 @@ __all__ = [
     "application_id",
     "beginning",
     "information",
+    "is_altered",
     "lines",
     "position_by",
     "removed",
@@ -38,6 +40,8 @@ Json: TypeAlias = Any
 _BITS: Final = 62
 _DIGITS: Final = 129  # of a sequence number, at the most
 _PIECES: Final = 7  # of those digits
+_DIGEST: Final = "sha256"
+"""Member of an entry's description. Entries of earlier versions, and of other writers, have none."""
 _ENGINE: Final = f"fastkcl:{__version__}"
 
 
@@ -86,8 +90,30 @@ def transactions(shard: Shard, position: Position) -> list[Json]:
 
 
 def lines(actions: Sequence[Json]) -> bytes:
-    """Actions as an entry of the log has them."""
-    return b"".join(json.dumps(action).encode() + b"\n" for action in actions)
+    """Actions as an entry of the log has them; a description in the first one gets the entry's digest."""
+    first, *rest = (json.dumps(action).encode() + b"\n" for action in actions)
+    others = b"".join(rest)
+    if (given := actions[0].get("commitInfo")) is not None:
+        info = {name: value for name, value in given.items() if name != _DIGEST}
+        first = json.dumps({"commitInfo": {**info, _DIGEST: _digest(info, others)}}).encode() + b"\n"
+    return first + others
+
+
+def is_altered(text: bytes) -> bool:
+    """Whether an entry with a digest in its first line is another one than was written.
+
+    Raises:
+        ValueError, KeyError, TypeError, AttributeError: its first line is no description.
+    """
+    first, _, others = text.lstrip().partition(b"\n")
+    info = dict(parse_json(first)["commitInfo"])
+    told = info.pop(_DIGEST, None)
+    return told is not None and told != _digest(info, others)
+
+
+def _digest(info: Json, others: bytes) -> str:
+    """Of an entry: its description without the digest, and the lines after it, byte by byte."""
+    return hashlib.sha256(json.dumps(info, sort_keys=True).encode() + b"\n" + others).hexdigest()
 
 
 def removed(text: bytes) -> set[str]:

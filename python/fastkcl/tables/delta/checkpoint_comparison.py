@@ -28,6 +28,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 
 from fastkcl.tables.base import RECOVERY, Shard, SinkError
 from fastkcl.tables.delta.actions import Json, position_by
@@ -211,8 +212,9 @@ def _has_nothing(store: Store, files: Sequence[str], found: Content, window: Win
         return False
     if shards_of(found.transactions) - window.shards():  # it was made when the entry was whole
         return False
+    as_kept = replace(window, transactions=window.kept)
     return not (
-        window.of_positions(found, store.url)
+        (window.of_positions(found, store.url) and as_kept.of_positions(found, store.url))
         or window.of_metadata(found)
         or _asked(window.protocol) != _asked(found.protocol)
         or _of_files(store, files, window, before)

@@ -3,6 +3,7 @@
 A power cut can leave an entry of 0 bytes of a writer that does not sync. deltalake takes it for a commit of nothing,
 and the position in it would be gone without a word.
 
+Entries of ours begin with their description, which has a digest of the whole; those of earlier versions have none.
 An entry that is cut off at the end of a line is a valid entry. The cut shows only if the entry states its length:
 entries of ours begin with their description, end with the position, and count the files that they add, and deltalake
 counts the files that it adds and removes. In other entries it cannot be seen.
@@ -18,11 +19,11 @@ import io
 import re
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 from fastkcl.tables.base import Shard, parse_json
-from fastkcl.tables.delta.actions import transactions
+from fastkcl.tables.delta.actions import is_altered, transactions
 from fastkcl.tables.delta.snapshot import OURS, checked_metadata, checked_protocol
 from fastkcl.tables.folders import parse_position
 
@@ -156,7 +157,7 @@ class Lost(str):
 
 
 class FilesLost(Lost):
-    """The same, and files alone are lost: positions are there, or the entry tells of them."""
+    """The same, and no position is among them of which the entry does not tell."""
 
     __slots__ = ()
 
@@ -186,9 +187,12 @@ def damage(text: bytes) -> str | Lost | None:
         return ours.unknown or Lost("it has no action")
     if why := _lack(text):
         told = f"cut off at the end of a line ({why})"
-        return FilesLost(told) if isinstance(why, FilesLost) or ours.has_lost_files else told
+        return FilesLost(told) if ours.is_described else told
     if why := ours.fault:
         return why
+    with suppress(ValueError, KeyError, TypeError, AttributeError):
+        if is_altered(text):
+            return FilesLost("it is not what was written (its sha256)")
     return Lost(f"{blanks} bytes of it are blanks") if blanks > _MOST_BLANKS else None
 
 
@@ -197,8 +201,7 @@ class _Ours:
     """An entry's actions, as far as an entry of ours is checked by them."""
 
     _is_ours: bool = False
-    _positions: set[str] = field(default_factory=set)
-    _is_described: bool = False
+    is_described: bool = False
     unknown: Lost | None = None
     """The first action with a name that is no action's."""
     _there: int = 0
@@ -206,15 +209,12 @@ class _Ours:
 
     def take(self, number: int, action: Mapping[str, Any]) -> None:
         """Add the action of a line, whose members have been checked."""
-        information, transaction = (action.get(kind) or {} for kind in ("commitInfo", "txn"))
-        told = information.get("fastkcl")
+        told = (action.get("commitInfo") or {}).get("fastkcl")
         for each in action.values():  # whatever its name has become
             self._is_ours |= isinstance(each, dict) and (
                 str(each.get("engineInfo")).startswith("fastkcl:") or str(each.get("appId")).startswith(OURS)
             )
-        if (name := transaction.get("appId", "")).startswith(OURS):
-            self._positions.add(name)
-        self._is_described |= action.get("commitInfo") is not None
+        self.is_described |= action.get("commitInfo") is not None
         if self.unknown is None and (unknown := [name for name in action if name not in _ACTIONS]):
             self.unknown = Lost(f"it has the unknown action {unknown[0][:40]!r} (line {number})")
         self._there += action.get("add") is not None
@@ -228,22 +228,14 @@ class _Ours:
         return self._there < self._wanted
 
     @property
-    def _has_whole_positions(self) -> bool:
-        """Whether each position that it sets has its ends."""
-        shards = {name.split("/sequence-number/")[0].removesuffix("/sub-sequence-number") for name in self._positions}
-        ends = {f"{shard}/{end}" for shard in shards for end in ("sequence-number/0", "sub-sequence-number")}
-        return ends <= self._positions
-
-    @property
     def fault(self) -> str | None:
         """The action of an unknown name, the lost description, or the number of lost files; None for one of others."""
         if not self._is_ours:
             return None
         if self.unknown is not None:
-            return self.unknown
-        if not self._is_described:
-            why = "it sets a position, and its description (commitInfo) is lost"
-            return why if self._there and self._has_whole_positions else FilesLost(why)
+            return FilesLost(self.unknown) if self.is_described else self.unknown
+        if not self.is_described:
+            return FilesLost("it sets a position, and its description (commitInfo) is lost")
         if not self.has_lost_files:
             return None
         return FilesLost(f"it names {self._there} of {self._wanted} files")
@@ -294,7 +286,7 @@ def _lack(text: bytes) -> str | None:
             with_changes = there + has_changes * sum(line.startswith(_CHANGES) for line in lines)
             told = [count for name in names if type(count := counts.get(name)) is int and count > there]
             if told and told[0] != with_changes:
-                return FilesLost(f"it names {there} of {told[0]} files")
+                return f"it names {there} of {told[0]} files"
     return None
 
 

@@ -88,6 +88,8 @@ class Window:
     earlier: Mapping[str, int] = field(default_factory=dict)
     """Transactions of still earlier entries, which the checkpoint before them should have."""
     transactions: dict[str, int] = field(default_factory=dict)
+    kept: dict[str, int] = field(default_factory=dict)
+    """Those that the entries have, and not only tell of."""
     sure: dict[str, int] = field(default_factory=dict)
     """Those since the newest entry whose content may be gone."""
     protocol: Mapping[str, Json] = field(default_factory=dict)
@@ -186,7 +188,8 @@ class Window:
             self.transactions |= found
             self.sure |= found
         if (found := action.get("txn")) and found["appId"].startswith(OURS):
-            self.transactions[found["appId"]] = self.sure[found["appId"]] = whole(found["version"])
+            version = whole(found["version"])
+            self.transactions[found["appId"]] = self.kept[found["appId"]] = self.sure[found["appId"]] = version
         if found := action.get("add"):
             files[unquote(found["path"])] = True
         if found := action.get("remove"):

@@ -148,9 +148,13 @@ class PlanDriver:
                     return planner.plan(_now())
                 self._start(planner.calls(_now(), self._most))
                 self._take(pause)
+                self._warn()  # a first batch may be waited for as long as an outage lasts
         finally:
-            for line in planner.warnings():
-                self._log.warning("%s", line)
+            self._warn()
+
+    def _warn(self) -> None:
+        for line in self.planner.warnings():
+            self._log.warning("%s", line)
 
     def close(self) -> None:
         """End the threads; those in a call end with it."""

@@ -52,6 +52,10 @@ ABSENCE = 3_000
 DESCRIBE_INTERVAL = 60_000
 OUTAGE_LINES = 30_000
 """ms between two lines about calls that fail."""
+NEW_CHECKPOINT = (
+    "use a new checkpointLocation, and with a file sink a new folder, too: Spark writes no batch there whose number the"
+    " folder has already"
+)
 
 
 class StreamPlan:
@@ -249,12 +253,14 @@ class StreamPlan:
 
     def _note_outage(self, key: str, call: Call, error: BaseException, now: int) -> None:
         away = self._away.setdefault(key, Outage()).failed(now)
-        text = f"{self.name}: {type(call).__name__} has failed for {away / 1000:.0f} s: {error}"
+        text = f"{self.name}: {error}"
+        if away >= 1000:
+            text += f"; so for {away / 1000:.0f} s"
         if away > self._max_outage:
-            raise ConnectionError(f"{text} (maxOutage is {self._max_outage / 1000:g} s)") from error
+            raise ConnectionError(f"{text}, and maxOutage is {self._max_outage / 1000:g} s") from error
         if now - self._logged >= OUTAGE_LINES:
             self._logged = now
-            self._warnings.append(text)
+            self._warnings.append(f"{text}; the call is made again")
 
     @property
     def retention(self) -> int:
@@ -286,7 +292,7 @@ class StreamPlan:
         if before is not None and described.created is not None and described.created != before:
             raise AnotherStream(
                 f"stream {self.name} was created {moment(1000 * described.created)}, the checkpoint is of one created "
-                f"{moment(1000 * before)}: use a new checkpointLocation"
+                f"{moment(1000 * before)}: {NEW_CHECKPOINT}"
             )
         self._described = described
         self._may_enter = True
@@ -311,7 +317,7 @@ class StreamPlan:
         if number is not None and start is not None and not is_of_shard(number, start):
             raise AnotherStream(
                 f"{self.name}/{shard.shard_id} begins with record {start}, and the checkpoint is at {number}, which is "
-                "of another stream: use a new checkpointLocation"
+                f"of another stream: {NEW_CHECKPOINT}"
             )
 
     def _miss(self, key: str, look: Look, now: int) -> None:
