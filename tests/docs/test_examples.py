@@ -559,6 +559,14 @@ def source_rows(block: Example, frame: Any, count: int = 2) -> list[Any]:
     return list(block.spark.session.read.parquet(folder).collect())
 
 
+@example("docs/local-aws.md", ".readStream")
+def local_source(block: Example) -> None:
+    block.put('.option("endpoint", "http://127.0.0.1:4567")', f'.option("endpoint", "{block.aws.url}")')
+    block.stream(b"a", b"b")
+    names = block.inside(spark=block.spark.session)
+    assert names["records"].columns[0] == "data"
+
+
 @example("docs/spark-source.md", "FastkclKinesis")
 def source_class(block: Example) -> None:
     source_of(block)

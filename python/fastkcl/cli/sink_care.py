@@ -218,7 +218,9 @@ def _uploads(url: str, storage: S3Storage | None) -> list[dict[str, str]]:
 @click.command()
 @click.argument("url")
 @click.option(
-    "--before", type=click.DateTime(["%Y-%m-%d"]), help="Compact only days before this one.  [default: today, in UTC]"
+    "--before",
+    type=click.DateTime(["%Y-%m-%d"]),
+    help="Compact only days before this one, and never today.  [default: today, in UTC]",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @table_options
