@@ -108,6 +108,19 @@ def test_a_log_that_cannot_be_read_calls_nothing_an_orphan(lake: DeltaPlace, mon
         find_orphans(lake.url, lake.storage)
 
 
+@pytest.mark.parametrize(("copied", "over"), [(0, 2), (1, 3), (2, 3)])
+def test_a_log_with_a_copy_of_an_entry_calls_nothing_an_orphan(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, copied: int, over: int
+) -> None:
+    """The file of the entry that was replaced is the only copy of its records."""
+    place = delta_posix(tmp_path)
+    written(place, (1, 2), (3, 4), (5, 6))
+    place.store.replace(entry_key(over), place.store.read(entry_key(copied), 1 << 20) or b"")
+    later(monkeypatch, 4)
+    with pytest.raises(SinkError, match=rf"{entry_key(over)}.*nothing is called an orphan"):
+        find_orphans(place.url)
+
+
 def test_a_parquet_table_has_none_but_what_lay_aside(
     aws: LocalAws, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

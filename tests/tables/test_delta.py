@@ -408,6 +408,13 @@ def test_a_folder_that_deltalake_does_not_open(tmp_path: Path, char: str) -> Non
             writer(tmp_path / f"a{char}b")
 
 
+@pytest.mark.parametrize(("name", "why"), [("a\udcffb", "no UTF-8"), ("t/_delta_log/u", "within the log")])
+def test_a_folder_in_which_no_reader_finds_a_table(tmp_path: Path, name: str, why: str) -> None:
+    for writer in (DeltaSink, tables.DeltaTable):
+        with pytest.raises(ValueError, match=f"{why}.*: choose another folder"):
+            writer(tmp_path / name)
+
+
 @pytest.mark.parametrize("name", ["file:", "myfile:"])
 def test_a_folder_whose_name_is_like_a_urls(tmp_path: Path, name: str) -> None:
     opened(tmp_path / name)[0].write(rows(1, 3), SESSION)

@@ -23,6 +23,7 @@ from urllib.parse import unquote
 from fastkcl.tables.base import RECOVERY, SinkError, parse_json
 from fastkcl.tables.delta.checkpoint_comparison import checkpoint_fault
 from fastkcl.tables.delta.entry_content import fault
+from fastkcl.tables.delta.head import DeltaHead
 from fastkcl.tables.delta.log import LOG, MOST_BYTES, gaps, versions, whole_checkpoint
 from fastkcl.tables.folders import own_name
 from fastkcl.tables.formats import format_of
@@ -133,6 +134,10 @@ def _named(store: Store) -> set[str]:
     files = [(each.key.rpartition("/")[2], each.size) for each in store.files(LOG)]
     if why := checkpoint_fault(store, [name for name, size in files if size or versions([name])]):
         raise SinkError(f"{why}: nothing is called an orphan")
+    try:
+        DeltaHead(store).open()  # as a writer: an entry may be a copy of another one, in whose place files are missing
+    except SinkError as error:
+        raise SinkError(f"{error}: nothing is called an orphan") from None
     return found
 
 

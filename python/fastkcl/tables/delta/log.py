@@ -67,6 +67,12 @@ def delta_folder(path: str | os.PathLike[str], writer: str) -> Path:
         ValueError: a URL of something else, or deltalake takes the path for another one, or for none.
     """
     root = local_folder(path, writer)
+    if LOG in root.parts:
+        raise ValueError(f"{str(root)!r}: within the log of a table: choose another folder")
+    try:
+        root.as_posix().encode()
+    except UnicodeEncodeError:
+        raise ValueError(f"{str(root)!r}: its path is no UTF-8, which deltalake needs: choose another folder") from None
     if found := _NOT_IN_PATHS.search(root.as_posix()):
         char = found[0] if found[0].isprintable() else ascii(found[0])
         why = "would take the % for an escape" if char == "%" else f"opens no table with {char} in its path"
