@@ -321,6 +321,7 @@ def test_an_error_on_the_way_ends_it_with_1(aws: LocalAws, stream: str, tmp_path
     done = load(*arguments, str(tmp_path / "second"))
     assert done.returncode == 1
     assert "lies after the table's position" in done.stderr
+    assert "start with --accept-gap until each shard has been written to" in done.stderr
     assert "Traceback" not in done.stderr
     put(aws, stream)
     done = load(*arguments, str(tmp_path / "second"), "--accept-gap")

@@ -37,7 +37,12 @@ if TYPE_CHECKING:
 __all__ = ["Loading", "Plan", "Prepared", "explained", "prepare"]
 
 _LONGEST_PAUSE: Final = 30.0  # seconds between two calls of a service that is away
-_ARGUMENT_TO_ADD: Final = 'evolve="add", or drop it in transform'
+_IN_PYTHON: Final = {
+    'evolve="add", or drop it in transform': "--add-columns adds it",
+    "start with accept_gap=True or FASTKCL_ACCEPT_GAP=1 until": "start with --accept-gap until",
+    "another checkpointer name for each stream": "another --application",
+}
+"""What an error tells a program to do, and what it is in the command."""
 _ONE_SIGNAL: Final = 1.0  # seconds; a terminal that is closed sends more than one
 
 
@@ -258,7 +263,7 @@ def explained(error: Exception, plan: Plan) -> str:
         case DecodeError():
             return f"the answer is not Kinesis's: {_line(str(error))}"
         case SinkError() | ConfigurationError() | AnotherStream() | CheckpointTableError() | ValidationError():
-            return _line(str(error)).replace(_ARGUMENT_TO_ADD, "--add-columns adds it")
+            return _as_options(_line(str(error)))
         case AnswerTooLarge():
             return _line(str(error))
         case OSError() if error.filename is not None:
@@ -266,6 +271,12 @@ def explained(error: Exception, plan: Plan) -> str:
         case OSError():
             return _line(str(error))
     raise error
+
+
+def _as_options(text: str) -> str:
+    for argument, option in _IN_PYTHON.items():
+        text = text.replace(argument, option)
+    return text
 
 
 def _line(text: str) -> str:

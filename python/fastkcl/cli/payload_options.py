@@ -97,4 +97,4 @@ def _text(path: Path) -> str:
     try:
         return read_given(path, _MOST_BYTES).decode()
     except (OSError, UnicodeDecodeError) as error:
-        raise click.UsageError(f"--schema {path}: cannot be read as text: {error}") from None
+        raise click.UsageError(f"--schema {path}: cannot be read as text: {error}: it has to be a file") from None

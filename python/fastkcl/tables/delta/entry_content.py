@@ -191,7 +191,7 @@ def damage(text: bytes) -> str | Lost | None:
     if why := ours.fault:
         return why
     with suppress(ValueError, KeyError, TypeError, AttributeError):
-        if is_altered(text):
+        if ours.is_ours and is_altered(text):  # an entry of others may have a gigabyte
             return FilesLost("it is not what was written (its sha256)")
     return Lost(f"{blanks} bytes of it are blanks") if blanks > _MOST_BLANKS else None
 
@@ -200,7 +200,7 @@ def damage(text: bytes) -> str | Lost | None:
 class _Ours:
     """An entry's actions, as far as an entry of ours is checked by them."""
 
-    _is_ours: bool = False
+    is_ours: bool = False
     is_described: bool = False
     unknown: Lost | None = None
     """The first action with a name that is no action's."""
@@ -211,7 +211,7 @@ class _Ours:
         """Add the action of a line, whose members have been checked."""
         told = (action.get("commitInfo") or {}).get("fastkcl")
         for each in action.values():  # whatever its name has become
-            self._is_ours |= isinstance(each, dict) and (
+            self.is_ours |= isinstance(each, dict) and (
                 str(each.get("engineInfo")).startswith("fastkcl:") or str(each.get("appId")).startswith(OURS)
             )
         self.is_described |= action.get("commitInfo") is not None
@@ -230,7 +230,7 @@ class _Ours:
     @property
     def fault(self) -> str | None:
         """The action of an unknown name, the lost description, or the number of lost files; None for one of others."""
-        if not self._is_ours:
+        if not self.is_ours:
             return None
         if self.unknown is not None:
             return FilesLost(self.unknown) if self.is_described else self.unknown
