@@ -91,7 +91,7 @@ def _show(console: Console, report: SourceReport) -> None:
     rate = report.sent / report.query_seconds
     console.print(
         f"{report.sent:,} records put in {report.put_seconds:,.1f} s; in the table after {report.query_seconds:,.1f} s "
-        f"and {report.batches} batches, starts of Spark included: {rate:,.0f} records/s"
+        f"and {report.batches} batches: {rate:,.0f} records/s, most of it for {report.restarts + 1} starts of Spark"
     )
     if report.ok:
         console.print(f"✓ Each of the {report.sent:,} records is in the table once.", style="bold green")
@@ -100,3 +100,5 @@ def _show(console: Console, report: SourceReport) -> None:
         console.print(f"✗ {lost:,} records are missing, and {doubled:,} rows are doubled.", style="bold red")
     if report.table is not None:
         console.print(f"The table is in {report.table}.")
+    else:
+        console.print("The table is gone; --keep DIR leaves it to look at.")
