@@ -46,6 +46,10 @@ WAYS = {
     "run_processors and Connect": ("connect", MEDIUM),
     "boto3 in mapInPandas": ("map_in_pandas", MEDIUM),
 }
+AWSLABS_JAR = os.environ.get("BENCH_AWSLABS_JAR")
+"""awslabs' connector, built from its source: no index has it (README.md says how)."""
+if AWSLABS_JAR:
+    WAYS["awslabs' connector"] = ("awslabs", LARGE)
 AVRO_WAYS = {"payload=avro": "avro", "from_avro": "from_avro", "ready columns": "ready_clicks", "binary": "binary"}
 SPARK_AVRO = "4.2.0"
 """The newest that could be fetched, and Spark 4.3 takes it. No version of spark-protobuf could be."""
@@ -175,6 +179,8 @@ def reads(streams: Streams, profile: str, way: str, which: str, sink: str, folde
             },
             **options,
         }
+        if way == "awslabs":
+            given["jars"] = AWSLABS_JAR
         if sink == "parquet":
             given["expected"] = [small["rows"], small["rows"], large["rows"]]
         return child(streams.aws, "backlog", folder / f"{way}-{time.monotonic_ns()}", **given)

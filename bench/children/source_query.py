@@ -103,19 +103,39 @@ def streaming(
     **options: str,
 ) -> None:
     """A streaming query until all is read, into Parquet or noop; `declared` are the query's columns."""
-    folder = program.folder / f"run-{time.monotonic_ns()}"
     reader = program.spark.readStream.format("kinesis").options(**program.source(stream, **options))
-    df = frame((reader if declared is None else reader.schema(declared)).load())
+    store(program, frame((reader if declared is None else reader.schema(declared)).load()))
+
+
+def store(program: Program, df: Any) -> None:
+    """Run the query until all is read."""
+    folder = program.folder / f"run-{time.monotonic_ns()}"
     writer = df.writeStream.format(program.options["sink"]).option("checkpointLocation", str(folder / "checkpoint"))
     writer = writer.trigger(availableNow=True)
     query = writer.start(str(folder / "table")) if program.options["sink"] == "parquet" else writer.start()
     assert query.awaitTermination(PATIENCE), "the query takes too long"
+    assert query.exception() is None, query.exception()
     program.options["batches"] = max(program.options.get("batches", 0), len(query.recentProgress))
 
 
 def fastkcl(program: Program, stream: str) -> None:
     """The source, with its seven columns."""
     streaming(program, stream)
+
+
+def awslabs(program: Program, stream: str) -> None:
+    """The connector of awslabs, with its five columns, in one batch; its jar has the name of the format before ours."""
+    options = {
+        "region": "us-east-1",
+        "streamName": stream,
+        "consumerType": "GetRecords",
+        "endpointUrl": program.options["endpoint"],
+        "startingPosition": "TRIM_HORIZON",
+        "maxFetchRecordsPerShard": "100000000",
+        "getRecords.fetchIntervalMs": "0",
+    }
+    reader = program.spark.readStream.format("aws-kinesis")
+    store(program, reader.options(**{f"kinesis.{name}": value for name, value in options.items()}).load())
 
 
 def typed(program: Program, stream: str) -> None:
@@ -203,13 +223,13 @@ def connect(program: Program, stream: str) -> None:
 
     table = str(program.folder / f"run-{time.monotonic_ns()}" / "table")
 
-    def store(df: Any, context: Any) -> None:
-        df.write.mode("append").parquet(table)
+    def append(df: Any, context: Any) -> None:
+        df.write.mode("append").parquet(f"{table}/shardId={context.shard_id}")  # jobs of one folder disturb each other
 
     async def work() -> None:
         await run_processors(
             stream,
-            lambda: SparkProcessor(store, spark=program.connect),
+            lambda: SparkProcessor(append, spark=program.connect),
             checkpointer=MemoryCheckPointer(),
             idle_timeout=2,
         )
