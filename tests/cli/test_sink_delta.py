@@ -18,6 +18,7 @@ from deltalake import DeltaTable, write_deltalake
 from fastkcl.cli.main import cli
 from fastkcl.spark.sinks import DeltaSink, Shard
 from fastkcl.tables import inspection as inspection_module
+from fastkcl.tables.delta.actions import lines
 from sink_helpers import FakeSession, FakeWriter, rows
 from waiting import wait_until
 
@@ -176,13 +177,13 @@ def test_legacy_aggregates_may_be_cut_by_whoever_rewrites_files(tmp_path: Path) 
 
 
 def edit_commits(table: Path, change: Callable[[dict[str, Any]], None]) -> None:
-    """Change the metadata of the commits."""
+    """Change the metadata of the commits, with the digests."""
     for path in (table / "_delta_log").glob("*.json"):
-        lines = [json.loads(line) for line in path.read_text().splitlines()]
-        for line in lines:
-            if "fastkcl" in line.get("commitInfo", {}):
-                change(line["commitInfo"]["fastkcl"])
-        path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+        actions = [json.loads(line) for line in path.read_text().splitlines()]
+        for action in actions:
+            if "fastkcl" in action.get("commitInfo", {}):
+                change(action["commitInfo"]["fastkcl"])
+        path.write_bytes(lines(actions))
 
 
 def leave_out(table: Path) -> None:
@@ -263,10 +264,8 @@ def test_deletion_vectors_are_not_read(tmp_path: Path) -> None:
     path = table / "_delta_log" / f"{0:020d}.json"
     features = {"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": ["deletionVectors"]}
     features["writerFeatures"] = ["deletionVectors"]
-    lines = [json.loads(line) for line in path.read_text().splitlines()]
-    path.write_text(
-        "".join(json.dumps({"protocol": features} if "protocol" in line else line) + "\n" for line in lines)
-    )
+    actions = [json.loads(line) for line in path.read_text().splitlines()]
+    path.write_bytes(lines([{"protocol": features} if "protocol" in action else action for action in actions]))
     code, found = inspect_one(table)
     why = "rows of this table may be deleted by vectors, which are not read here"
     assert (code, found["doubles"], found["doubles_not_looked_for"]) == (0, None, [{"why": why, "files": 2}])

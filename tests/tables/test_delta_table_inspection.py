@@ -175,6 +175,17 @@ def test_others_entries_without_an_action_mend_nothing(tmp_path: Path, by: str) 
         place.table().open(SHARD)
 
 
+def test_another_shards_file_of_the_same_size_in_the_place_of_one(tmp_path: Path) -> None:
+    place = delta_posix(tmp_path)
+    for shard in (SHARD, OTHER):
+        written(place, (1, 2), shard=shard, partition_by=("stream", "shard"))
+    mine, other = (next(Path(place.url).rglob(f"shard={each.shard_id}/*.parquet")) for each in (SHARD, OTHER))
+    assert mine.stat().st_size == other.stat().st_size
+    shutil.copyfile(other, mine)
+    damage = [each for shard in inspected(place).shards for each in shard.damage]
+    assert [each.partition(": ")[2] for each in damage] == [f"a file of clicks, {OTHER.shard_id} is in its place"]
+
+
 def test_an_entry_that_continues_from_no_position(place: DeltaPlace) -> None:
     written(place, (1, 4), (5, 6))
     text = place.store.read(entry_key(2), 1 << 20)

@@ -4,6 +4,7 @@ files."""
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -15,6 +16,7 @@ from click.testing import CliRunner
 from fastkcl.cli.main import cli
 from fastkcl.local_aws import LocalAws
 from fastkcl.tables import IcebergTable, Shard, SinkError
+from fastkcl.tables.formats import inspect_table
 from fastkcl.tables.iceberg.catalog import load_table
 from iceberg_helpers import NAME, IcebergPlace, as_columns, every_place, plans, sql_posix, sql_s3, written
 from pyiceberg.table import Table
@@ -498,3 +500,13 @@ def test_a_long_name_of_an_object_is_sound(aws: LocalAws, tmp_path: Path) -> Non
             append.append_data_file(file)
     code, shard = inspect_one(place)
     assert (code, shard["missing_files"], shard["damage"], shard["rows"]) == (0, [], [], 2)
+
+
+def test_another_shards_file_in_the_place_of_one(tmp_path: Path) -> None:
+    place = sql_posix(tmp_path)
+    written(place, (1, 2))
+    written(place, (1, 9), shard=Shard("clicks", "shardId-000000000001"))
+    mine, other = sorted(tmp_path.rglob("after-*.parquet"), key=lambda path: path.stat().st_size)
+    shutil.copyfile(other, mine)
+    damage = [each for shard in inspect_table(place.name, catalog=place.catalog).shards for each in shard.damage]
+    assert [each.partition(": ")[2] for each in damage] == ["a file of clicks, shardId-000000000001 is in its place"]

@@ -16,7 +16,7 @@ Rules: no Spark here, and pyarrow and deltalake only when a table is inspected.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,8 +24,9 @@ from typing import TYPE_CHECKING, BinaryIO, NamedTuple, TypeAlias
 
 from fastkcl import Position
 from fastkcl.tables import storage
-from fastkcl.tables.base import SinkError, place
+from fastkcl.tables.base import SinkError, parse_json, place
 from fastkcl.tables.given_up import given_up
+from fastkcl.tables.parquet_file import FOOTER_KEY
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -219,6 +220,9 @@ def _read_keys(root: Path | Opens, files: Sequence[str], state: ShardState) -> p
         try:
             with _opened(root, name) as found, pq.ParquetFile(found) as file:
                 state.rows += file.metadata.num_rows
+                if (other := _another_file(file.metadata.metadata or {}, state)) is not None:
+                    state.damage.append(f"{name}: {other}")
+                    continue
                 why = _unkeyed(file.schema_arrow)
                 if why is not None:
                     state.unkeyed[why] = state.unkeyed.get(why, 0) + 1
@@ -237,6 +241,18 @@ def _read_keys(root: Path | Opens, files: Sequence[str], state: ShardState) -> p
         except (pa.ArrowException, ValueError, OSError, SinkError) as error:
             state.damage.append(f"{name}: cannot be read: {str(error).partition(chr(10))[0]}")
     return pa.Table.from_batches(batches, schema) if batches else None
+
+
+def _another_file(footer: Mapping[bytes, bytes], state: ShardState) -> str | None:
+    """Whose file is in the place of a shard's, by its own footer; None if that is the shard."""
+    try:
+        told = parse_json(footer[FOOTER_KEY])
+        stream, shard_id = str(told["stream"]), str(told["shard"])
+    except (KeyError, ValueError, TypeError):
+        return None
+    if (stream, shard_id) == (state.stream, state.shard_id):
+        return None
+    return f"a file of {stream[:200]}, {shard_id[:200]} is in its place"
 
 
 def _unkeyed(schema: pa.Schema) -> str | None:
