@@ -17,6 +17,7 @@ from fastkcl import Position
 from fastkcl.tables import DeltaTable, Shard, SinkError
 from fastkcl.tables.delta.log import entry_key
 from fastkcl.tables.formats import inspect_table
+from fastkcl.tables.orphans import find_orphans
 from sink_helpers import SHARD
 from table_helpers import arrived, as_they_are
 
@@ -139,6 +140,69 @@ def test_a_new_column_that_is_lost(tmp_path: Path, *, checkpoint: bool) -> None:
         place.handle().create_checkpoint()
     assert position(place) is None
     assert not inspect_table(place.url, place.storage).ok
+
+
+@pytest.mark.parametrize("checkpoints", [0, 1, 2])
+@pytest.mark.parametrize("is_newest", [False, True], ids=["in the middle", "the newest"])
+@pytest.mark.parametrize("filler", [b" ", b""], ids=["blanks", "nothing"])
+@pytest.mark.parametrize(
+    ("begin", "end"),
+    [
+        (b'"fastkcl:', b"date="),
+        (b'"fastkcl:', b"after-"),
+        (b'"Append', b'"date": "20'),
+        (b'"fastkcl:', b'"appId": "fastkcl/'),
+    ],
+)
+def test_a_range_from_a_text_of_the_description_into_one_of_another_action(
+    tmp_path: Path, begin: bytes, end: bytes, filler: bytes, checkpoints: int, *, is_newest: bool
+) -> None:
+    """The rest is sound JSON; the digest is in the range."""
+    place = table_of(tmp_path, is_newest=is_newest)
+    whole = b"".join(entry_of(place, AT))
+    first, last = whole.index(begin) + 3, whole.index(end) + len(end)
+    place.store.replace(entry_key(AT), whole[:first] + filler * (last - first) + whole[last:])
+    for number in range(checkpoints):
+        if number:
+            written_by_others(place)
+        place.handle().create_checkpoint()
+    assert position(place) is None
+    assert any(entry_key(AT) in each for each in inspect_table(place.url, place.storage).damage)
+    with pytest.raises(SinkError, match="nothing is called an orphan"):
+        find_orphans(place.url)
+
+
+@pytest.mark.parametrize("checkpoints", [1, 2])
+@pytest.mark.parametrize("is_newest", [False, True], ids=["in the middle", "the newest"])
+@pytest.mark.parametrize("control", [b"\n", b"\t", b"\r", b"\0"], ids=repr)
+def test_a_control_character_within_a_name_or_over_two_lines(
+    tmp_path: Path, control: bytes, checkpoints: int, *, is_newest: bool
+) -> None:
+    """deltalake takes it within a text, which JSON does not, so that it makes a checkpoint of what is left."""
+    for number in range(2):
+        place = table_of(tmp_path / str(number), is_newest=is_newest)
+        whole = b"".join(entry_of(place, AT))
+        first, last = whole.index(b'"add"') + 2, whole.index(b'"add"') + 3
+        if number:
+            first, last = whole.index(b'"sha256": "') + 15, whole.index(b'"path": "') + 15
+        place.store.replace(entry_key(AT), whole[:first] + control * (last - first) + whole[last:])
+        assert position(place) is None
+        for made in range(checkpoints):
+            if made:
+                written_by_others(place)
+            place.handle().create_checkpoint()
+        assert position(place) is None
+
+
+def test_an_editor_leaves_the_end_of_a_line(tmp_path: Path) -> None:
+    """Nothing is lost by it."""
+    for number, change in enumerate(
+        (lambda text: text[:-1], lambda text: text + b"\n", lambda text: text.replace(b"\n", b"\r\n"))
+    ):
+        place = table_of(tmp_path / str(number), is_newest=True)
+        place.store.replace(entry_key(AT), change(b"".join(entry_of(place, AT))))
+        assert position(place) == Position("4", 0)
+        assert inspect_table(place.url, place.storage).ok
 
 
 def test_shared_commits_that_lose_their_description_and_a_file(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ from fastkcl.tables import DeltaTable, ParquetTable, S3Storage, Shard, SinkError
 from fastkcl.tables.delta import checkpoint as checkpoint_module
 from fastkcl.tables.delta import head as head_module
 from fastkcl.tables.delta import table as module
-from fastkcl.tables.delta.actions import information, lines, transactions
+from fastkcl.tables.delta.actions import about, information, lines, transactions
 from fastkcl.tables.delta.log import LAST_CHECKPOINT, entry_key
 from fastkcl.tables.delta.snapshot import Snapshot
 from fastkcl.tables.formats import inspect_table
@@ -161,7 +161,8 @@ def test_requests_a_commit_at_version_90(aws: LocalAws) -> None:
     written(place, (1, 1))
     filling = transactions(Shard("orders", "shardId-0"), Position("1", 0))
     for version in range(2, 88):
-        place.store.create(entry_key(version), lines([information(["date"], None), *filling]))
+        told = about(Shard("orders", "shardId-0"), Position("1", 0), Position("1", 0), 0)
+        place.store.create(entry_key(version), lines([information(["date"], told), *filling]))
     with counted(aws.url) as (url, requests):
         table = DeltaTable(place.url, storage=S3Storage(endpoint=url, access_key="local", secret_key="local"))
         assert table.open(SHARD) == Position("1", 0)

@@ -105,14 +105,15 @@ def is_altered(text: bytes) -> bool:
     Raises:
         ValueError, KeyError, TypeError, AttributeError: its first line is no description.
     """
-    first, _, others = text.lstrip().partition(b"\n")
+    first, *rest = (line for line in map(bytes.strip, text.splitlines()) if line)
+    others = b"".join(line + b"\n" for line in rest)
     info = dict(parse_json(first)["commitInfo"])
     told = info.pop(_DIGEST, None)
     return told is not None and told != _digest(info, others)
 
 
 def _digest(info: Json, others: bytes) -> str:
-    """Of an entry: its description without the digest, and the lines after it, byte by byte."""
+    """Of an entry: its description without the digest, and the lines after it, without blanks around them."""
     return hashlib.sha256(json.dumps(info, sort_keys=True).encode() + b"\n" + others).hexdigest()
 
 

@@ -16,8 +16,9 @@ than the protocol's; deltalake takes numbers as text, too, and for text.
 from __future__ import annotations
 
 import io
+import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
@@ -27,7 +28,7 @@ from fastkcl.tables.delta.actions import is_altered, transactions
 from fastkcl.tables.delta.snapshot import OURS, checked_metadata, checked_protocol
 from fastkcl.tables.folders import parse_position
 
-__all__ = ["FilesLost", "Lost", "damage", "fault", "has_nothing", "positions_left", "told_positions"]
+__all__ = ["FilesLost", "Lost", "damage", "fault", "has_nothing", "positions_left", "sound", "told_positions"]
 
 _NO_JSON: Final = "its JSON is cut off or overwritten"
 
@@ -128,6 +129,11 @@ _ACTIONS: Final = frozenset((*_MEMBERS, "cdc", "domainMetadata", "checkpointMeta
 _CHECKS: Final = {"metaData": checked_metadata, "protocol": checked_protocol}
 _MOST_BLANKS: Final = 16
 """Bytes of blank lines, which an editor may leave: an action has more."""
+_NOT_IN_A_DESCRIPTION: Final = frozenset(
+    ("appId", "baseRowId", "dataChange", "deletionTimestamp", "deletionVector", "modificationTime", "partitionValues")
+)
+"""Members of other actions: a range of bytes is lost, and the rest is one line."""
+_FOLLOWING: Final = re.compile(r"\S")
 _BEGIN: Final = re.compile(rb"\s*\{")
 _ADD: Final = b'{"add":'
 # In commitInfo's operationMetrics of deltalake, by operation.
@@ -167,7 +173,7 @@ def damage(text: bytes) -> str | Lost | None:
     if has_nothing(text):
         return Lost("nothing but blanks" if text else "0 bytes")
     if not _BEGIN.match(text) or not text.rstrip().endswith(b"}") or b"\0" in text:
-        return _NO_JSON
+        return Lost(_NO_JSON) if _is_read_by_others(text) else _NO_JSON
     ours, has_action, blanks = _Ours(), False, 0
     for number, line in enumerate(io.BytesIO(text), 1):  # one at a time: an entry can have a gigabyte
         if not line.strip():
@@ -178,7 +184,8 @@ def damage(text: bytes) -> str | Lost | None:
         except ValueError:
             action = None
         if not isinstance(action, dict):
-            return f"{_NO_JSON} (line {number})"
+            told = f"{_NO_JSON} (line {number})"
+            return Lost(told) if _is_read_by_others(text) else told
         if why := _fault_of_action(action):
             return f"{why} (line {number})"
         ours.take(number, action)
@@ -196,6 +203,22 @@ def damage(text: bytes) -> str | Lost | None:
     return Lost(f"{blanks} bytes of it are blanks") if blanks > _MOST_BLANKS else None
 
 
+def _is_read_by_others(text: bytes) -> bool:
+    """Whether an entry whose lines are no JSON is one to deltalake, which takes control characters within a text."""
+    decoder, end = json.JSONDecoder(strict=False), 0
+    try:
+        whole = text.decode().strip()
+        while end < len(whole):
+            action, end = decoder.raw_decode(whole, end)
+            if not isinstance(action, dict):
+                return False
+            following = _FOLLOWING.search(whole, end)
+            end = len(whole) if following is None else following.start()
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
 @dataclass(slots=True)
 class _Ours:
     """An entry's actions, as far as an entry of ours is checked by them."""
@@ -204,15 +227,25 @@ class _Ours:
     is_described: bool = False
     unknown: Lost | None = None
     """The first action with a name that is no action's."""
+    merged: Lost | None = None
+    """A description that ends in another action."""
+    _tells: bool = False
+    """Whether its description tells of its positions, or is of an entry that sets none."""
     _there: int = 0
     _wanted: int = 0
 
     def take(self, number: int, action: Mapping[str, Any]) -> None:
         """Add the action of a line, whose members have been checked."""
-        told = (action.get("commitInfo") or {}).get("fastkcl")
+        info = action.get("commitInfo") or {}
+        told = info.get("fastkcl")
+        names_a_position = any(isinstance(value, str) and "sequence-number" in value for value in info.values())
+        if names_a_position or not _NOT_IN_A_DESCRIPTION.isdisjoint(info):
+            self.merged = Lost(f"its description (commitInfo) goes over into another action (line {number})")
+        is_bare = action.get("commitInfo") == {}  # as somebody has written it by hand
+        self._tells |= told is not None or is_bare or info.get("operation") == "CREATE TABLE"
         for each in action.values():  # whatever its name has become
             self.is_ours |= isinstance(each, dict) and (
-                str(each.get("engineInfo")).startswith("fastkcl:") or str(each.get("appId")).startswith(OURS)
+                str(each.get("engineInfo")).startswith("fastkcl") or str(each.get("appId")).startswith(OURS)
             )
         self.is_described |= action.get("commitInfo") is not None
         if self.unknown is None and (unknown := [name for name in action if name not in _ACTIONS]):
@@ -229,13 +262,17 @@ class _Ours:
 
     @property
     def fault(self) -> str | None:
-        """The action of an unknown name, the lost description, or the number of lost files; None for one of others."""
+        """What shows that actions are lost; None for a sound one, and for most of others."""
+        if self.merged is not None:
+            return self.merged
         if not self.is_ours:
             return None
         if self.unknown is not None:
             return FilesLost(self.unknown) if self.is_described else self.unknown
         if not self.is_described:
             return FilesLost("it sets a position, and its description (commitInfo) is lost")
+        if not self._tells:
+            return FilesLost("its description (commitInfo) tells of no position")
         if not self.has_lost_files:
             return None
         return FilesLost(f"it names {self._there} of {self._wanted} files")
@@ -298,6 +335,17 @@ def told_positions(told: Any) -> dict[str, int]:  # noqa: ANN401 - whatever an e
             if (position := parse_position(each["upto"])) is not None:
                 made = transactions(Shard(str(each["stream"]), str(each["shard"])), position)
                 found |= {action["txn"]["appId"]: action["txn"]["version"] for action in made}
+    return found
+
+
+def sound(lines: Iterable[bytes]) -> list[dict[str, Any]]:
+    """The actions of a damaged entry that readers would take."""
+    found = []
+    for line in lines:
+        with suppress(ValueError):
+            action = parse_json(line)
+            if isinstance(action, dict) and _fault_of_action(action) is None:
+                found.append(action)
     return found
 
 

@@ -14,7 +14,15 @@ from fastkcl import Position
 from fastkcl.tables.base import Shard, SinkError, parse_json
 from fastkcl.tables.delta.actions import Json, position_by
 from fastkcl.tables.delta.checkpoint_content import Content, content
-from fastkcl.tables.delta.entry_content import FilesLost, Lost, damage, has_nothing, positions_left, told_positions
+from fastkcl.tables.delta.entry_content import (
+    FilesLost,
+    Lost,
+    damage,
+    has_nothing,
+    positions_left,
+    sound,
+    told_positions,
+)
 from fastkcl.tables.delta.log import MOST_BYTES, checkpoint_version, entry_key, versions, whole_checkpoint
 from fastkcl.tables.delta.snapshot import (
     OURS,
@@ -135,24 +143,25 @@ class Window:
             if lost is not None:
                 found.hollow[version] = lost
             found.is_emptied |= has_nothing(text)
-            is_mended = does_nothing(text) or _is_unknown(lost)
-            found.take_entry(text.splitlines(), entry_key(version), is_mended=is_mended)
+            found.take_entry(text.splitlines(), entry_key(version), lost, is_mended=does_nothing(text))
         return found
 
-    def take_entry(self, lines: Sequence[bytes], name: str, *, is_mended: bool) -> None:
+    def take_entry(self, lines: Sequence[bytes], name: str, lost: Lost | None, *, is_mended: bool) -> None:
         """Take in an entry, or those of its lines that count.
 
         Args:
             lines: of the entry.
             name: the entry's.
-            is_mended: whether what it did may be gone.
+            lost: what is wrong with it; of a damaged entry only sound actions are taken.
+            is_mended: whether somebody has replaced it by one that does nothing.
 
         Raises:
-            ValueError: it is damaged.
+            ValueError: it cannot be taken in, though nothing is known to be wrong.
         """
         files: dict[str, bool] = {}
+        is_mended |= _is_unknown(lost)
         try:
-            actions = [parse_json(line) if line.strip() else {} for line in lines]
+            actions = [parse_json(line) if line.strip() else {} for line in lines] if lost is None else sound(lines)
             self.copied = self.copied or self._copied(actions, name)
             self.is_mended = self.is_mended or is_mended
             for action in actions:
@@ -261,7 +270,7 @@ def entries_before(store: Store, names: Sequence[str], first: int, count: int) -
                 found.files.clear()
                 found.metadata = {}
             lines = [line for line in text.splitlines() if any(key in line for key in _COMPARED)]
-            found.take_entry(lines, entry_key(version), is_mended=is_mended)
+            found.take_entry(lines, entry_key(version), lost, is_mended=is_mended)
         except (ValueError, SinkError):
             # What was before is not wanted any more; the next ones are looked at by themselves.
             found = Window(None, sure={} if text is None else positions_left(text))
