@@ -3,14 +3,14 @@
 A power cut can leave an entry of 0 bytes of a writer that does not sync. deltalake takes it for a commit of nothing,
 and the position in it would be gone without a word.
 
-Entries of ours begin with their description, which has a digest of the whole; those of earlier versions have none.
-An entry that is cut off at the end of a line is a valid entry. The cut shows only if the entry states its length:
-entries of ours begin with their description, end with the position, and count the files that they add, and deltalake
-counts the files that it adds and removes. In other entries it cannot be seen.
+Entries of ours begin with their description, which has a digest of the whole. Those of earlier versions have none.
+There, and in entries of others, a cut at the end of a line shows only if the entry states its length: ours end with the
+position and count the files that they add, and deltalake counts the files that it adds and removes.
 
 Readers pass over blank lines, and over an action that they do not know. In an entry of ours it is one whose name was
-damaged, and so it is where an entry has no other action. Readers refuse the whole table for a member of another type
-than the protocol's; deltalake takes numbers as text, too, and for text.
+damaged, and so it is where an entry has no other action. deltalake takes control characters within a text, which JSON
+does not allow, and numbers as text, and for text. It refuses the whole table for a member of another type than the
+protocol's.
 """
 
 from __future__ import annotations
