@@ -341,7 +341,11 @@ def backlog(program: Program) -> dict[str, float]:
     way(program, large["name"])
     seconds, after = time.monotonic() - begun, settled_cpu_seconds()
     gigabytes = (large["bytes"] - small["bytes"]) / 1e9
-    figures = {"seconds": seconds, "cpu_per_gb": ((after - between) - (between - before)) / gigabytes}
+    more = (after - between) - (between - before)
+    assert more > 0 or gigabytes < 0.01, (
+        f"no measurement: the large stream took {-more:.1f} CPU s less than the small one"
+    )
+    figures = {"seconds": seconds, "cpu_per_gb": more / gigabytes}
     if "batches" in program.options:
         figures["batches"] = program.options["batches"]
     return figures
