@@ -50,7 +50,7 @@ class DefaultSource(DataSource):
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """For ``spark.readStream``. What is wrong with the options, or with this PySpark, its first call raises.
 
-        PySpark hides an error of this method behind one of its own.
+        PySpark would show an UnboundLocalError last, if this method raised.
         """
         try:
             return self._stream_reader(schema)

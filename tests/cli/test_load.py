@@ -245,28 +245,25 @@ def test_what_cannot_begin_says_so_within_seconds(aws: LocalAws, stream: str, tm
     assert not (tmp_path / "table").exists() or not list((tmp_path / "table").rglob("*.parquet"))
 
 
-def idle_load(aws: LocalAws, stream: str, proxy: FaultProxy, place: Place, *arguments: str) -> list[str]:
-    """Arguments of a load that ends when nothing has come for 2 s, over a store that goes away."""
-    store = ["--s3-endpoint-url", proxy.url, "--endpoint-url", aws.url]
-    return [stream, place.url, *store, "--idle-timeout", "2", "--json", *arguments]
-
-
-def goes_away(process: subprocess.Popen[str], proxy: FaultProxy) -> None:
-    """The store, when the table was opened, and before anything is written."""
-    assert process.stderr is not None
-    assert "fastkcl load:" in process.stderr.readline()
-    proxy.is_down = True
-    wait_until(lambda: proxy.faults["down"] >= 2 or process.poll() is not None, "writes that fail", seconds=60)
-    assert process.poll() is None, process.stderr.read()
+@contextmanager
+def ending_without_a_store(
+    aws: LocalAws, stream: str, *arguments: str
+) -> Iterator[tuple[Place, FaultProxy, subprocess.Popen[str]]]:
+    """A load that ends when nothing has come for 2 s. Its store is away since the start, before anything is written."""
+    place = s3_place(aws)
+    with fault_proxy(aws.url, 0, 0) as proxy:
+        store = ["--s3-endpoint-url", proxy.url, "--endpoint-url", aws.url]
+        with loading(stream, place.url, *store, "--idle-timeout", "2", "--json", *arguments) as process:
+            assert process.stderr is not None
+            assert "fastkcl load:" in process.stderr.readline()
+            proxy.is_down = True
+            wait_until(lambda: proxy.faults["down"] >= 2 or process.poll() is not None, "calls that fail", seconds=60)
+            assert process.poll() is None, process.stderr.read()
+            yield place, proxy, process
 
 
 def test_an_end_waits_for_a_store_that_comes_back(aws: LocalAws, stream: str) -> None:
-    place = s3_place(aws)
-    with (
-        fault_proxy(aws.url, 0, 0) as proxy,
-        loading(*idle_load(aws, stream, proxy, place)) as process,
-    ):
-        goes_away(process, proxy)
+    with ending_without_a_store(aws, stream) as (_, proxy, process):
         proxy.is_down = False
         output, said = process.communicate(timeout=60)
     assert process.returncode == 0, said
@@ -276,12 +273,7 @@ def test_an_end_waits_for_a_store_that_comes_back(aws: LocalAws, stream: str) ->
 
 def test_an_end_without_its_store_is_none(aws: LocalAws, stream: str) -> None:
     """What was read is not stored, so who relies on the exit code has to see it."""
-    place = s3_place(aws)
-    with (
-        fault_proxy(aws.url, 0, 0) as proxy,
-        loading(*idle_load(aws, stream, proxy, place, "--retry-for", "4")) as process,
-    ):
-        goes_away(process, proxy)
+    with ending_without_a_store(aws, stream, "--retry-for", "4") as (place, _, process):
         output, said = process.communicate(timeout=90)
     assert process.returncode == 1, said
     done = json.loads(output)
@@ -291,12 +283,7 @@ def test_an_end_without_its_store_is_none(aws: LocalAws, stream: str) -> None:
 
 
 def test_a_signal_ends_the_wait_for_the_store(aws: LocalAws, stream: str) -> None:
-    place = s3_place(aws)
-    with (
-        fault_proxy(aws.url, 0, 0) as proxy,
-        loading(*idle_load(aws, stream, proxy, place)) as process,
-    ):
-        goes_away(process, proxy)
+    with ending_without_a_store(aws, stream) as (_, _, process):
         process.send_signal(signal.SIGTERM)
         _, said = process.communicate(timeout=90)
     assert process.returncode in (0, 1), said

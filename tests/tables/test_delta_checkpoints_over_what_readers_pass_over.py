@@ -178,7 +178,7 @@ def test_a_range_from_a_text_of_the_description_into_one_of_another_action(
 def test_a_control_character_within_a_name_or_over_two_lines(
     tmp_path: Path, control: bytes, checkpoints: int, *, is_newest: bool
 ) -> None:
-    """deltalake takes it within a text, which JSON does not, so that it makes a checkpoint of what is left."""
+    """JSON does not allow it within a text. deltalake does, and makes a checkpoint of the rest."""
     for number in range(2):
         place = table_of(tmp_path / str(number), is_newest=is_newest)
         whole = b"".join(entry_of(place, AT))

@@ -94,8 +94,8 @@ async def run_processors(
         stop: ends the run when it is set.
         idle_timeout: ends the run when nothing has come for so many seconds at the tips of all shards; None for never.
         stop_at_tip: ends the run when each shard was read to its tip once, also where more records come all the time.
-            As at any end, a processor has its `shutdown_grace` for what it holds: what is not written then is logged,
-            and comes again at the next run.
+            A processor that writes in the background then has its `shutdown_grace`, as when the run is stopped. It logs
+            what it could not write in that time; the next run reads these records again.
         max_queue_size: records of each shard that are fetched ahead.
         max_queue_bytes: see `Consumer`. A batch counts until process_batch has returned; a processor
             that keeps records bounds them itself.

@@ -156,9 +156,9 @@ def report(driver: PlanDriver, last: Offset | None) -> dict[str, Any]:
     """Lag, slowest shard, throttling and calls, for a progress event."""
     looks = [look for stream in driver.planner.streams.values() for look in stream.looks.values()]
     going_on = [look for look in looks if not look.has_ended]
-    if any(look.behind is None for look in going_on):  # until that is known, a parent's lag is the best guess
-        going_on = looks
-    behind = {f"{look.stream}/{look.shard_id}": look.behind for look in going_on or looks if look.behind is not None}
+    # The lag of a shard that was read to its end counts until the lag of its children is known.
+    counting = looks if not going_on or any(look.behind is None for look in going_on) else going_on
+    behind = {f"{look.stream}/{look.shard_id}": look.behind for look in counting if look.behind is not None}
     slowest = max(behind, key=lambda key: behind[key], default=None)
     return {
         "behindMs": behind.get(slowest, 0) if slowest is not None else 0,
