@@ -7,11 +7,11 @@ values, unsigned integers if they fit. Others are refused with the column's name
 from __future__ import annotations
 
 import json
-import struct
 from datetime import date
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from fastkcl.tables.base import Shard, SinkError
+from fastkcl.tables.columns import repeated_text
 from fastkcl.tables.delta.rules import checked_fields
 from fastkcl.tables.folders import NULL, quoted
 
@@ -73,17 +73,8 @@ def with_origin(table: pa.Table, shard: Shard, partition_columns: Sequence[str])
     """A table as its file has it: columns that it is partitioned by are not in it."""
     for name, value in (("stream", shard.stream), ("shard", shard.shard_id)):
         if name not in partition_columns:
-            table = table.append_column(name, _text_column(value, table.num_rows))
+            table = table.append_column(name, repeated_text(value, table.num_rows))
     return table
-
-
-def _text_column(value: str, rows: int) -> pa.Array[Any]:
-    """One text in each row, made from its bytes: `pa.scalar` would import pandas, where it is installed."""
-    import pyarrow as pa
-
-    text = value.encode()
-    one = pa.StringArray.from_buffers(1, pa.py_buffer(struct.pack("=2i", 0, len(text))), pa.py_buffer(text))
-    return pa.repeat(one[0], rows)
 
 
 def partition_values(shard: Shard, day: date | None, partition_columns: Sequence[str]) -> dict[str, str | None]:

@@ -12,19 +12,11 @@ Rules: all rows of a file are in one partition by their own values, so a record 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pyiceberg.conversions import from_bytes, to_bytes
-from pyiceberg.io.pyarrow import (
-    DataFileStatistics,
-    compute_statistics_plan,
-    data_file_statistics_from_parquet_metadata,
-    parquet_path_to_id_mapping,
-    pyarrow_to_schema,
-    schema_to_pyarrow,
-)
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 from pyiceberg.partitioning import PARTITION_FIELD_ID_START, PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
@@ -33,10 +25,12 @@ from pyiceberg.typedef import Record
 from pyiceberg.types import NestedField, PrimitiveType
 
 from fastkcl.tables.base import Shard, SinkError
+from fastkcl.tables.columns import integers, repeated_text
+from fastkcl.tables.iceberg.statistics import statistics
+from fastkcl.tables.iceberg.types import arrow_field, iceberg_fields
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
 __all__ = [
     "ARRIVAL",
@@ -78,7 +72,7 @@ def storable(table: pa.Table, shard: Shard) -> pa.Table:
             raise SinkError(f"column {name}: {column.type} as Iceberg's {target}: {error}") from error
         names.append(name)
     for name, value in zip(_ORIGIN, (shard.stream, shard.shard_id), strict=True):
-        made.append(pa.chunked_array([pa.repeat(pa.scalar(value), table.num_rows)]))
+        made.append(repeated_text(value, table.num_rows))
         names.append(name)
     return pa.table(made, names=names)
 
@@ -113,11 +107,10 @@ def new_schema(schema: pa.Schema) -> tuple[Schema, PartitionSpec]:
     """
     import pyarrow as pa
 
-    count = iter(range(1, 1 << 30))
     try:
-        made = pyarrow_to_schema(pa.schema([_numbered(field, count) for field in schema]))
+        made = Schema(*iceberg_fields(schema))
     except (TypeError, ValueError) as error:
-        raise SinkError(f"a column of a type that Iceberg does not have: {error}; cast it in transform") from error
+        raise SinkError(f"{error}; cast it in transform") from error
     if ARRIVAL not in schema.names or not pa.types.is_timestamp(schema.field(ARRIVAL).type):
         return made, PartitionSpec()
     source = made.find_field(ARRIVAL).field_id
@@ -126,21 +119,6 @@ def new_schema(schema: pa.Schema) -> tuple[Schema, PartitionSpec]:
             source_id=source, field_id=PARTITION_FIELD_ID_START, transform=DayTransform(), name="arrival_day"
         )
     )
-
-
-def _numbered(field: pa.Field, count: Iterator[int]) -> pa.Field:
-    """A field with ids, also of those within it."""
-    import pyarrow as pa
-
-    kind, number = field.type, next(count)
-    if pa.types.is_struct(kind):
-        kind = pa.struct([_numbered(kind.field(index), count) for index in range(kind.num_fields)])
-    elif pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        make = pa.list_ if pa.types.is_list(kind) else pa.large_list
-        kind = make(_numbered(kind.value_field, count))
-    elif pa.types.is_map(kind):
-        kind = pa.map_(_numbered(kind.key_field, count), _numbered(kind.item_field, count))
-    return pa.field(field.name, kind, field.nullable, {b"PARQUET:field_id": str(number).encode()})
 
 
 def with_ids(table: pa.Table, schema: Schema, where: str) -> pa.Table:
@@ -154,19 +132,20 @@ def with_ids(table: pa.Table, schema: Schema, where: str) -> pa.Table:
     for field in schema.fields:
         if field.required and field.name not in table.column_names:
             raise SinkError(f"{where}: requires column {field.name}, which these rows do not have")
-    wanted = schema_to_pyarrow(Schema(*(schema.find_field(name) for name in table.column_names)))
-    fields, made = [], []
+    try:
+        wanted = [arrow_field(schema.find_field(name)) for name in table.column_names]
+    except TypeError as error:
+        raise SinkError(f"{where}: {error}: let transform drop it") from error
+    made = []
     for field, column in zip(wanted, table.columns, strict=True):
-        # pyiceberg has large strings everywhere; in a file they are the same
-        kind = {pa.large_string(): pa.string(), pa.large_binary(): pa.binary()}.get(field.type, field.type)
+        kind = field.type
         if not field.nullable and column.null_count:
             raise SinkError(f"{where}: requires column {field.name}, and {column.null_count} rows have null there")
         try:
             made.append(column if column.type == kind else column.cast(kind))
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
             raise SinkError(f"{where}: column {field.name} is {column.type}, and {kind} there: {error}") from error
-        fields.append(pa.field(field.name, kind, field.nullable, field.metadata))
-    return pa.table(made, schema=pa.schema(fields))
+    return pa.table(made, schema=pa.schema(wanted))
 
 
 class Part(NamedTuple):
@@ -187,24 +166,25 @@ def parts(table: pa.Table, spec: PartitionSpec, schema: Schema, where: str) -> I
     Raises:
         SinkError: a column is missing, or is inside of another one; or a time is beyond the years 1 to 9999.
     """
-    import pyarrow as pa
     import pyarrow.compute as pc
 
-    keys = pa.chunked_array([pa.repeat(pa.scalar(0), table.num_rows)])
+    if not table.num_rows:
+        return
+    codes: pa.Array | None = None
     values: list[tuple[Any, ...]] = [()]
     for each in spec.fields:
         if "." in (schema.find_column_name(each.source_id) or "."):
             raise SinkError(f"{where}: is partitioned by a field within a column, which this writer does not do")
         with _years(where):
             of, there = _values(table, schema.find_field(each.source_id), each.transform)
-        keys = pc.add(pc.multiply(keys, len(there)), of)
         values = [(*before, value) for before in values for value in there]
-    for key in pc.unique(keys).to_pylist():
-        rows = table if len(values) == 1 else table.filter(pc.equal(keys, key))
-        record = Record(*values[key])
+        if len(there) > 1:
+            codes = of if codes is None else pc.add(pc.multiply(codes, integers([len(there)])[0]), of)
+    for code in [None] if codes is None else pc.unique(codes):
+        record = Record(*values[0 if code is None else code.as_py()])
         with _years(where):
             folder = folder_of(record, spec, schema)
-        yield Part(rows, record, folder)
+        yield Part(table if code is None else table.filter(pc.equal(codes, code)), record, folder)
 
 
 @contextmanager
@@ -229,13 +209,13 @@ def folder_of(values: Record, spec: PartitionSpec, schema: Schema) -> str:
     return path if _PLAIN.fullmatch(path) else ""
 
 
-def _values(table: pa.Table, field: NestedField, transform: Transform[Any, Any]) -> tuple[pa.ChunkedArray, list[Any]]:
+def _values(table: pa.Table, field: NestedField, transform: Transform[Any, Any]) -> tuple[pa.Array, list[Any]]:
     """For each row the index of its value of a partition, and these values."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
     if isinstance(transform, VoidTransform) or field.name not in table.column_names:
-        return pa.chunked_array([pa.repeat(pa.scalar(0), table.num_rows)]), [None]
+        return pa.repeat(integers([0])[0], table.num_rows), [None]
     column = table[field.name]
     if isinstance(transform, TimeTransform) and pa.types.is_timestamp(column.type):
         column = pc.floor_temporal(column, unit="hour")  # enough for all of them
@@ -249,8 +229,7 @@ def _values(table: pa.Table, field: NestedField, transform: Transform[Any, Any])
     make = transform.transform(field.field_type)
     made = [None if value is None else make(value) for value in encoded.dictionary.to_pylist()]
     there = list(dict.fromkeys(made))
-    indices = pa.array([there.index(value) for value in made], pa.int64())
-    return pa.chunked_array([indices.take(encoded.indices)]), there
+    return integers(map(there.index, made)).take(encoded.indices), there
 
 
 def data_file(location: str, body: memoryview, values: Record, spec: PartitionSpec, schema: Schema) -> DataFile:
@@ -259,10 +238,6 @@ def data_file(location: str, body: memoryview, values: Record, spec: PartitionSp
     import pyarrow.parquet as pq
 
     footer = pq.read_metadata(pa.BufferReader(body))
-    try:
-        statistics = _statistics(footer, schema, _STATISTICS)
-    except OverflowError:  # a time that Python's do not have
-        statistics = _statistics(footer, schema, [name for name in _STATISTICS if name != ARRIVAL])
     return DataFile.from_args(
         content=DataFileContent.DATA,
         file_path=location,
@@ -273,20 +248,8 @@ def data_file(location: str, body: memoryview, values: Record, spec: PartitionSp
         spec_id=spec.spec_id,
         equality_ids=None,
         key_metadata=None,
-        **statistics.to_serialized_dict(),
+        **statistics(footer, schema, _STATISTICS),
     )
-
-
-def _statistics(footer: pq.FileMetaData, schema: Schema, names: Sequence[str]) -> DataFileStatistics:
-    """Of these columns, of which the writer has them.
-
-    Raises:
-        OverflowError: Python has no such value.
-    """
-    modes = {"write.metadata.metrics.default": "none"}
-    modes |= {f"write.metadata.metrics.column.{name}": "truncate(64)" for name in names}
-    plan = compute_statistics_plan(schema, modes)
-    return data_file_statistics_from_parquet_metadata(footer, plan, parquet_path_to_id_mapping(schema))
 
 
 def as_json(file: DataFile, spec: PartitionSpec, schema: Schema) -> dict[str, Any]:
