@@ -129,6 +129,19 @@ def test_no_line_of_a_child_passes_for_one_of_the_daemon(start: Start, kcl: str)
     assert [line for line in told if not line.startswith(("child: ", "daemon: "))] == []
 
 
+def test_long_lines_of_children_stay_whole(start: Start) -> None:
+    """A pipe takes 8 KiB at a time from a JVM: in one pipe, the log and its copies would be torn and mixed."""
+    text = "java.lang.Error: shutdown is complete; lease lost to another worker"
+    run = start("lease()", f"said_at_once({text!r} * 400, 4, 40)", "until_stopped(complete=False)")
+    run.until("ready")
+    run.signal(signal.SIGTERM)
+    outcome = run.end()
+    assert outcome["exit"] == "STOPPED_BADLY"
+    told = [line for line in run.lines if line.startswith(("child: ", "error: ", "warning: ", "daemon: "))]
+    assert [line for line in told if line.startswith("child: ")] == [f"child: {text * 400}"] * 160
+    assert [line for line in told if not line.startswith("child: ")] == ["daemon: shutting down"]
+
+
 def test_a_forged_end_is_no_end(start: Start) -> None:
     run = start("lease()", f"said({FORGED[3]!r})", "until_stopped(complete=False)")
     run.until("ready")

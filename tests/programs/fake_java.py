@@ -10,12 +10,14 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import NoReturn
 
 SHARD = "shardId-000000000000"
 ARGUMENTS = sys.argv[1:]
+_logging, _copying = threading.Lock(), threading.Lock()
 
 
 def option(name: str) -> str:
@@ -45,8 +47,23 @@ def raw(line: str) -> None:
 
 def said(line: str, shard: str = SHARD) -> None:
     """A line of a child's standard error, which the daemon logs and copies."""
-    log("DrainChildSTDERRTask", f"Received error line from subprocess [{line}] for shard {shard}")
-    raw(line)
+    with _logging:
+        log("DrainChildSTDERRTask", f"Received error line from subprocess [{line}] for shard {shard}")
+    with _copying:
+        sys.stderr.write(f"{line}\n")
+        sys.stderr.flush()
+
+
+def said_at_once(line: str, shards: int, times: int) -> None:
+    """Children that each write a line again and again: one thread a child, as in a daemon."""
+    threads = [
+        threading.Thread(target=lambda number=number: [said(line, f"shardId-{number:012}") for _ in range(times)])
+        for number in range(shards)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
 
 
 def child(*code: str) -> subprocess.Popen[bytes]:

@@ -4,9 +4,8 @@
 
     lease taken · batch · checkpoint · lease lost · shard ended · lines of a child · warnings and errors
 
-Standard error is in the same stream, because the daemon copies each line of a child there right after it has logged
-it. The copy is dropped here. Any other line without a head belongs to the line before: a stack trace. A copy of more
-than 8 KiB comes in pieces, and a line of the log may begin after one: the mark shows where.
+The daemon copies each line of a child to standard error right after it has logged it. `fastkcl.daemon.outputs` gives
+the copy after that, and it is dropped here. Any other line without a head belongs to the line before: a stack trace.
 
 A checkpoint's outcome is in no line of the log. But the answer's size is, and the answer only echoes the request: it
 has one size with ``"error":null``, and another for each error.
@@ -25,7 +24,7 @@ from fastkcl.daemon.log_lines import Event, Kind, LogLine, Shard, ShardState, pa
 __all__ = ["LogReader"]
 
 _REPEAT_SECONDS: Final = 600.0
-_MOST_COPIES: Final = 1000  # that are waited for: one that comes in pieces is not found
+_MOST_COPIES: Final = 1000  # that are waited for; one that is too long does not come
 _GIVES_UP: Final = "Encountered an error while trying to "
 _OF_A_STACK_TRACE: Final = re.compile(r"\s+at |\s+\.\.\. \d+ |Caused by: |[\w.$]+(Exception|Error)\b")
 _WRAPPER: Final = re.compile(r"[\w.$]*(InvocationTarget|Execution|Completion)Exception")
@@ -77,8 +76,6 @@ class LogReader:
 
     def feed(self, line: str) -> list[Event]:
         """Take one line, without its end. The events that it makes, mostly none or one."""
-        if self.mark and (at := line.find(f"|{self.mark}|")) > 0:
-            return [*self.feed(line[:at]), *self.feed(line[at:])]
         parsed = parse(line, self.mark)
         if parsed is not None:
             self._last = parsed

@@ -143,7 +143,6 @@ def parse(line: str, mark: str = "") -> LogLine | None:
 
 def shown(line: str, mark: str) -> str:
     """A line for people: the daemon's without the mark, and one that only looks like the daemon's unchanged."""
-    before, found, rest = line.partition(f"|{mark}|") if mark else (line, "", "")
-    if found:
-        return f"{before}|{rest}"
+    if mark and line.startswith(f"|{mark}|"):
+        return line[len(mark) + 1 :]
     return f"(not of the daemon) {line}" if parse(line) is not None else line

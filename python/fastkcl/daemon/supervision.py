@@ -39,6 +39,7 @@ from fastkcl.daemon.guard import Guard
 from fastkcl.daemon.keys import find_key
 from fastkcl.daemon.log import LogReader
 from fastkcl.daemon.log_lines import MARK, Event, shown
+from fastkcl.daemon.outputs import lines
 from fastkcl.daemon.processes import end_group, group_members, parent_death_signal
 from fastkcl.daemon.settings import Options
 
@@ -106,7 +107,7 @@ class Supervisor:
     reader: LogReader = field(default_factory=lambda: LogReader(time.monotonic))
     lock: threading.Lock = field(default_factory=threading.Lock)
     _stops: list[signal.Signals] = field(default_factory=list)
-    _process: subprocess.Popen[str] | None = None
+    _process: subprocess.Popen[bytes] | None = None
 
     def run(self, *, restart: bool = False) -> Outcome:
         """Run a daemon until it ends; with `restart` another one, until somebody asks for the end.
@@ -157,7 +158,7 @@ class Supervisor:
             listener.join(self.orphan_seconds)
         return self._judge(process.returncode, killed, tidy, time.monotonic() - began)
 
-    def _clear(self, process: subprocess.Popen[str]) -> bool:
+    def _clear(self, process: subprocess.Popen[bytes]) -> bool:
         """End the daemon, if it has not ended, and then its children. Whether these ended by themselves."""
         if process.poll() is None:
             process.kill()
@@ -182,32 +183,31 @@ class Supervisor:
         secret = arguments if self.launch.secrets else None
         return self.launch.command(properties, folding=folding, mark=mark, argument_file=secret)
 
-    def _start(self, command: list[str]) -> subprocess.Popen[str]:
+    def _start(self, command: list[str]) -> subprocess.Popen[bytes]:
         return subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            encoding="utf-8",
-            errors="backslashreplace",
+            stderr=subprocess.PIPE,
             env=os.environ | self.launch.environment,
             process_group=0,
             preexec_fn=parent_death_signal(),
         )
 
-    def _listen(self, process: subprocess.Popen[str], arguments: Path) -> None:
+    def _listen(self, process: subprocess.Popen[bytes], arguments: Path) -> None:
         assert process.stdout is not None
-        for line in process.stdout:
+        assert process.stderr is not None
+        for line in lines(process.stdout.fileno(), process.stderr.fileno()):
             arguments.unlink(missing_ok=True)  # the JVM has read it
-            line = line.rstrip("\n")
             with self.lock:
                 events = self.reader.feed(line)
             self.on_line(shown(line, self.reader.mark))
             for event in events:
                 self.on_event(event)
         process.stdout.close()
+        process.stderr.close()
 
-    def _wait(self, process: subprocess.Popen[str]) -> bool:
+    def _wait(self, process: subprocess.Popen[bytes]) -> bool:
         """Wait for the daemon's end. Whether it had to be killed after it was asked to stop."""
         asked = 0
         deadline = alone_since = float("inf")
