@@ -354,6 +354,7 @@ def test_a_delta_sink_and_a_delta_table_write_one_table(tmp_path: Path) -> None:
     table.append(arrived(range(7, 11)), as_they_are)
     assert place.numbers() == list(range(1, 11))
     table.give_up(Position("20", 0))
+    sink.open(SHARD)
     assert sink.given_up() == Position("20", 0)
     assert inspect_table(place.url).ok
 

@@ -141,9 +141,11 @@ def request(text: bytes) -> Any:
     return (found.shard.stream.encode() and found.after, found.upto)
 
 
+EARLIER_NOTE = json.dumps({"upto": [UPTO.sequence_number, UPTO.sub_sequence_number]}).encode()
+
 READERS = {
-    "a note": Reader(note(UPTO), lambda text: noted(text, "note"), SinkError),
-    "an earlier note": Reader(without_checksum(note(UPTO)), lambda text: noted(text, "note"), SinkError),
+    "a note": Reader(note(UPTO, AFTER), lambda text: noted(text, "note"), SinkError),
+    "an earlier note": Reader(EARLIER_NOTE, lambda text: noted(text, "note"), SinkError),
     "a footer": Reader(FOOTER.text(), footer, ValueError),
     "an earlier footer": Reader(without_checksum(FOOTER.text()), footer, ValueError),
     "a claim": Reader(

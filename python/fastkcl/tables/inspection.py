@@ -25,13 +25,23 @@ from typing import TYPE_CHECKING, BinaryIO, NamedTuple, TypeAlias
 from fastkcl import Position
 from fastkcl.tables import storage
 from fastkcl.tables.base import SinkError, parse_json, place
-from fastkcl.tables.given_up import given_up
+from fastkcl.tables.given_up import GivenUp
 from fastkcl.tables.parquet_file import FOOTER_KEY
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["NO_POSITIONS", "Doubles", "ShardState", "TableState", "check_note", "check_rows", "rows_after", "span"]
+__all__ = [
+    "NO_POSITIONS",
+    "Doubles",
+    "ShardState",
+    "TableState",
+    "check_rows",
+    "judge_note",
+    "read_note",
+    "rows_after",
+    "span",
+]
 
 NO_POSITIONS = (
     "a TableSink keeps no position and may store a record twice: look for doubles by stream, shard, sequenceNumber and"
@@ -113,12 +123,19 @@ class TableState:
         return not (self.unknown or self.damage) and all(shard.ok for shard in self.shards)
 
 
-def check_note(root: Path, folders: str, state: ShardState) -> None:
-    """See that the note of records given up can be read, which the next writer may need."""
+def read_note(read: Callable[[], GivenUp | None], state: ShardState) -> GivenUp | None:
+    """The note of records given up, which the next writer may need; None also if it cannot be read."""
     try:
-        given_up(root, folders)
+        return read()
     except (SinkError, OSError) as error:
         state.damage.append(str(error))
+        return None
+
+
+def judge_note(found: GivenUp | None, state: ShardState) -> None:
+    """Name the loss that a note shows."""
+    if found is not None and (fault := found.fault(state.position)):
+        state.damage.append(fault)
 
 
 def span(after: Position | None, upto: Position) -> str:

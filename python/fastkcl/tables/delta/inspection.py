@@ -38,8 +38,8 @@ from fastkcl.tables.delta.sink import position
 from fastkcl.tables.delta.snapshot import NOTHING, digest, does_nothing
 from fastkcl.tables.delta.window import shards_of
 from fastkcl.tables.folders import NULL, shard_folders
-from fastkcl.tables.given_up import NOTES, noted
-from fastkcl.tables.inspection import NO_POSITIONS, ShardState, TableState, check_note
+from fastkcl.tables.given_up import NOTES, GivenUp, given_up, noted
+from fastkcl.tables.inspection import NO_POSITIONS, ShardState, TableState, judge_note, read_note
 from fastkcl.tables.log_inspection import Commit, FilesByShard, check_commits, check_files, commits_of, of_any_name
 from fastkcl.tables.posix_store import PosixStore
 from fastkcl.tables.store import Store
@@ -289,15 +289,16 @@ def _look(store: Store, table: DeltaTable, writer: str, entries: _Entries, damag
 
 def _check_note(store: Store, shard: Shard, state: ShardState) -> None:
     if isinstance(store, PosixStore):
-        check_note(store.folder, shard_folders(shard), state)
+        folder = store.folder
+        judge_note(read_note(lambda: given_up(folder, shard_folders(shard)), state), state)
         return
     key = f"{NOTES}/{shard_folders(shard)}"
-    try:
+
+    def read() -> GivenUp | None:
         text = store.read(key, 1 << 20)
-        if text is not None:
-            noted(text, f"{store.url}/{key}")
-    except (SinkError, OSError) as error:
-        state.damage.append(str(error))
+        return None if text is None else noted(text, f"{store.url}/{key}")
+
+    judge_note(read_note(read, state), state)
 
 
 def _opener(store: Store, damage: list[str]) -> Callable[[str], BinaryIO | None]:

@@ -48,7 +48,7 @@ from fastkcl.tables.delta.rules import Rules, checked_fields
 from fastkcl.tables.delta.snapshot import Snapshot
 from fastkcl.tables.delta.staged import Staged, days
 from fastkcl.tables.folders import check_names, position_text, shard_folders
-from fastkcl.tables.given_up import NOTES, note, noted
+from fastkcl.tables.given_up import NOTES, GivenUp, note, noted, upto_of
 from fastkcl.tables.group import Answer, Outcome, Request, choose
 from fastkcl.tables.group_folder import HAS_LOCKS, PosixFolder
 from fastkcl.tables.object_store import ObjectStore, S3Storage
@@ -221,12 +221,15 @@ class DeltaTable:
 
     def give_up(self, upto: Position) -> None:
         """Note that records up to a position have been given up: a checkpoint there is no sign of a loss."""
-        before = self.given_up()
-        if before is None or before < upto:
-            self._store.replace(self._note, note(upto))
+        before = self._given_up()
+        if before is None or before.is_news(upto, self._position):
+            self._store.replace(self._note, note(upto, self._position))
 
     def given_up(self) -> Position | None:
         """Up to where records have been given up; None if none have."""
+        return upto_of(self._given_up(), self._position)
+
+    def _given_up(self) -> GivenUp | None:
         text = self._store.read(self._note, _MOST_NOTE)
         return None if text is None else noted(text, f"{self.url}/{self._note}")
 

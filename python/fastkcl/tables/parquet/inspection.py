@@ -18,7 +18,7 @@ from typing import Any, BinaryIO, Final
 
 from fastkcl.tables.base import RECOVERY, Shard, SinkError
 from fastkcl.tables.folders import unspelled
-from fastkcl.tables.inspection import ShardState, TableState, check_rows, rows_after
+from fastkcl.tables.inspection import ShardState, TableState, check_rows, judge_note, read_note, rows_after
 from fastkcl.tables.parquet.chain import BEGINNING, Footer, State
 from fastkcl.tables.parquet.table import CLAIM, check_footer, parse_claim, read_footer, read_notes
 from fastkcl.tables.posix_store import PosixStore
@@ -89,10 +89,7 @@ class _Files:
 
 def _inspect_shard(store: Store, claim: dict[str, Any], files: _Files) -> ShardState:
     state = ShardState(files.shard.stream, files.shard.shard_id, unknown=files.unknown)
-    try:
-        read_notes(store, files.folder)
-    except SinkError as error:
-        state.damage.append(str(error))
+    note = read_note(lambda: read_notes(store, files.folder), state)
 
     def read(key: str) -> Footer | str:
         """A footer, or its fault."""
@@ -118,6 +115,7 @@ def _inspect_shard(store: Store, claim: dict[str, Any], files: _Files) -> ShardS
     _check_chain(
         files.folder, chain, state, beginning=BEGINNING if claim.get("partition") == "date" else State(None, None)
     )
+    judge_note(note, state)
 
     def opened(name: str) -> BinaryIO:
         file = store.open(name)

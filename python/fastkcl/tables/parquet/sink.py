@@ -56,7 +56,7 @@ from fastkcl.tables.folders import (
     shard_folders,
     unspelled,
 )
-from fastkcl.tables.given_up import NOTES, give_up, given_up
+from fastkcl.tables.given_up import NOTES, give_up, given_up, upto_of
 from fastkcl.tables.position import report_other
 
 __all__ = ["Commit", "ParquetAppender", "check_staging", "commit_file", "commits", "read_id", "removed", "shards"]
@@ -143,11 +143,11 @@ class ParquetAppender(Appender):
 
     def give_up(self, upto: Position) -> None:
         """Note that records up to a position have been given up: a checkpoint there is no sign of a loss."""
-        give_up(self._root, self._folders, upto)
+        give_up(self._root, self._folders, upto, self._position)
 
     def given_up(self) -> Position | None:
         """Up to where records have been given up; None if none have."""
-        return given_up(self._root, self._folders)
+        return upto_of(given_up(self._root, self._folders), self._position)
 
     def _append(self, rows: Rows, files: Files) -> None:
         after = self._position

@@ -10,7 +10,8 @@ from fastkcl import Position
 from fastkcl.tables import storage
 from fastkcl.tables.base import RECOVERY, Shard, SinkError
 from fastkcl.tables.folders import data_folder
-from fastkcl.tables.inspection import ShardState, TableState, check_note, check_rows, rows_after, span
+from fastkcl.tables.given_up import given_up
+from fastkcl.tables.inspection import ShardState, TableState, check_rows, judge_note, read_note, rows_after, span
 from fastkcl.tables.parquet.sink import Commit, check_staging, commit_file, read_id, removed, shards
 from fastkcl.tables.parquet.sink import commits as commits_of
 
@@ -60,7 +61,7 @@ def _linked_folders(root: Path) -> Iterator[str]:
 
 def _inspect_shard(root: Path, shard: Shard, folders: str, visible: set[str]) -> ShardState:
     state = ShardState(shard.stream, shard.shard_id)
-    check_note(root, folders, state)
+    note = read_note(lambda: given_up(root, folders), state)
     try:
         check_staging(root, folders)
     except SinkError as error:
@@ -73,6 +74,7 @@ def _inspect_shard(root: Path, shard: Shard, folders: str, visible: set[str]) ->
     state.commits = len(commits)
     state.records = sum(commit.rows for commit in commits)
     state.position = commits[-1].upto if commits else None
+    judge_note(note, state)
     if not commits and storage.status(root / data_folder(folders)) is None:
         state.damage.append(
             f"{root / data_folder(folders)}: gone, and a sink makes it before the folder of the commits, which is"

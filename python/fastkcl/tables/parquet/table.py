@@ -31,8 +31,9 @@ from fastkcl.stdio.log import logger
 from fastkcl.tables.base import RECOVERY, Shard, SinkError, parse_own_json
 from fastkcl.tables.clock import running_seconds
 from fastkcl.tables.folders import check_names, data_folder, local_folder, shard_folders
+from fastkcl.tables.given_up import GivenUp, upto_of
 from fastkcl.tables.object_store import ObjectStore, S3Storage
-from fastkcl.tables.parquet.chain import BEGINNING, Footer, State, parse_day, position_in, step
+from fastkcl.tables.parquet.chain import BEGINNING, Footer, State, name_after, parse_day, position_in, step
 from fastkcl.tables.parquet_file import TAIL_BYTES, footer_of, parquet_bytes
 from fastkcl.tables.position import report_other, went_back
 from fastkcl.tables.posix_store import PosixStore
@@ -169,13 +170,16 @@ class ParquetTable:
 
     def give_up(self, upto: Position) -> None:
         """Note that records up to a position have been given up: a checkpoint there is no sign of a loss."""
-        before = self.given_up()
-        if before is None or before < upto:
-            self._store.mark(f"{self._notes}/{State(upto, None).key.removesuffix('.parquet')}")
+        position = None if self._state is None else self._state.position
+        before = read_notes(self._store, self._folder)
+        if before is None or before.is_news(upto, position):
+            names = [name_after(each).removesuffix(".parquet") for each in (upto, position)]
+            self._store.mark(f"{self._notes}/{'.'.join(names)}")
 
     def given_up(self) -> Position | None:
         """Up to where records have been given up; None if none have."""
-        return read_notes(self._store, self._folder)
+        position = None if self._state is None else self._state.position
+        return upto_of(read_notes(self._store, self._folder), position)
 
     def _create(self, state: State, rows: ShardRows, make: Callable[[ShardRows], pa.Table]) -> bool:
         """Create the file that follows a state, for the first of these rows; false if it is refused."""
@@ -395,8 +399,8 @@ def notes_folder(folder: str) -> str:
     return f"{_GIVEN_UP}/{folder}"
 
 
-def read_notes(store: Store, folder: str) -> Position | None:
-    """Up to where records of the shard with this folder have been given up; None if none have.
+def read_notes(store: Store, folder: str) -> GivenUp | None:
+    """The newest note of records of the shard with this folder that were given up; None if there is none.
 
     Raises:
         SinkError: a note is damaged.
@@ -405,7 +409,11 @@ def read_notes(store: Store, folder: str) -> Position | None:
     if not notes:
         return None
     try:
-        return position_in(f"{_name_in(notes[-1].key)}.parquet")
+        upto, found, after = _name_in(notes[-1].key).partition(".after-")
+        position = position_in(f"{upto}.parquet")
+        if position is None:
+            raise ValueError("no position")
+        return GivenUp(position_in(f"after-{after}.parquet") if found else None, position)
     except ValueError as error:
         raise SinkError(f"{store.url}/{notes[-1].key}: no note of this table's writers: remove it") from error
 
