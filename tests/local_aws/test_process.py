@@ -198,6 +198,7 @@ def test_a_delay_holds_nobody_else_up(aws: LocalAws, kinesis: Any, stream: str) 
     [
         ("{", "Expecting"),
         ("{}", "a JSON list of faults is expected"),
+        pytest.param("[" * 100_000, "nested too deeply", id="deep"),
         ("[1]", "a fault is an object"),
         ('[{"error": "X"}]', "op"),
         ('[{"op": "GetRecords", "eror": "X"}]', "unknown key 'eror'"),

@@ -257,6 +257,8 @@ class LocalAwsApp:
             value = show()
         except ValueError as error:
             status, value = 400, {"error": str(error)}
+        except RecursionError:
+            status, value = 400, {"error": "it is nested too deeply"}
         return HttpResponse(status, [("content-type", "application/json")], json.dumps(value).encode() + b"\n")
 
     def _arm(self, given: Any) -> None:  # noqa: ANN401 - as decoded
