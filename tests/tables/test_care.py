@@ -129,13 +129,14 @@ def test_a_parquet_table_has_none_but_what_lay_aside(
         table.open(SHARD)
         table.append(arrived([1, 2]), as_they_are)
     aside = tmp_path / "table" / "_fastkcl" / "writing"
-    (aside / ".dead").write_bytes(b"12")
-    (aside / ".young").write_bytes(b"12")
+    dead, young = f".{'0' * 16}", f".{'1' * 16}"
+    (aside / dead).write_bytes(b"12")
+    (aside / young).write_bytes(b"12")
     old = time.time() - 4 * 86_400
-    os.utime(aside / ".dead", (old, old))
+    os.utime(aside / dead, (old, old))
     assert find_orphans(place.url, place.storage).files == ()
     (found,) = find_orphans(str(tmp_path / "table")).files
-    assert found == Found("_fastkcl/writing/.dead", 2, pytest.approx(old))
+    assert found == Found(f"_fastkcl/writing/{dead}", 2, pytest.approx(old))
 
 
 def test_compaction_of_closed_days_beside_a_writer(lake: DeltaPlace) -> None:

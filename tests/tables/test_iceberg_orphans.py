@@ -14,6 +14,7 @@ import pytest
 from click.testing import CliRunner
 from fastkcl.cli.main import cli
 from fastkcl.tables import SinkError, orphans
+from fastkcl.tables.formats import inspect_table
 from fastkcl.tables.iceberg import head as head_module
 from fastkcl.tables.iceberg.head import IcebergHead
 from fastkcl.tables.iceberg.io import storage_of, table_store
@@ -241,6 +242,19 @@ def test_damage_calls_nothing_an_orphan(local: IcebergPlace, monkeypatch: pytest
         Path(gone).unlink()
     with pytest.raises(SinkError, match=Path(gone).name):
         found(local)
+
+
+def test_nothing_is_called_an_orphan_through_a_link(local: IcebergPlace, tmp_path: Path) -> None:
+    table = written(local, (1, 2))
+    place = Path(local.handle().location().removeprefix("file://"), "_fastkcl")
+    place.rename(tmp_path / "elsewhere")
+    place.symlink_to(tmp_path / "elsewhere")
+    told = f"{place}: leads elsewhere, and writers remove files there: make it a folder"
+    with pytest.raises(SinkError, match=told):
+        found(local)
+    with pytest.raises(SinkError, match=told):
+        table.append(arrived([3]), as_they_are)
+    assert any(each.startswith(told) for each in inspect_table(local.name, catalog=local.catalog).damage)
 
 
 def test_the_commands(local: IcebergPlace, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,7 @@ from fastkcl import Position
 from fastkcl.cli.main import cli
 from fastkcl.spark.sinks import DeltaSink, ParquetSink
 from fastkcl.tables import Shard, SinkError, storage
+from fastkcl.tables.base import RECOVERY
 from fastkcl.tables.formats import inspect_table
 from fastkcl.tables.orphans import find_orphans
 from sink_helpers import SHARD, FakeSession, rows
@@ -89,6 +92,60 @@ def test_each_caller_names_it(tmp_path: Path, form: str, name: str, kind: str) -
     shown = CliRunner().invoke(cli, ["sink", "inspect", str(root)])
     assert shown.exit_code in (1, 2), shown.output
     assert shown.exception is None or isinstance(shown.exception, SystemExit)
+
+
+def made_long_ago(path: Path) -> None:
+    ago = time.time() - 9 * 86_400
+    os.utime(path, (ago, ago))
+
+
+@pytest.mark.parametrize("name", ["_fastkcl", "_fastkcl/writing"])
+@pytest.mark.parametrize("form", ["ParquetTable", "DeltaTable", "DeltaSink"])
+def test_nothing_is_removed_through_a_link(tmp_path: Path, form: str, name: str) -> None:
+    """Writers remove what lies in `_fastkcl/writing`: there, and nowhere else."""
+    made(form, tmp_path)
+    path, elsewhere = tmp_path / "table" / name, tmp_path / "elsewhere"
+    path.rename(elsewhere)
+    path.symlink_to(elsewhere)
+    witness = (elsewhere if name == "_fastkcl/writing" else elsewhere / "writing") / f".{'0' * 16}"
+    witness.write_bytes(b"the only copy")
+    made_long_ago(witness)
+    told = f"{path}: leads elsewhere, and writers remove files there: make it a folder; {RECOVERY}"
+    with pytest.raises(SinkError, match=told):
+        opened(form, tmp_path)[0].open(SHARD)
+    if form == "ParquetTable":
+        with pytest.raises(SinkError, match=told):
+            find_orphans(str(tmp_path / "table"))
+    state = inspect_table(tmp_path / "table")
+    assert not state.ok
+    assert told in state.damage
+    assert witness.read_bytes() == b"the only copy"
+
+
+@pytest.mark.parametrize("form", ["ParquetTable", "DeltaTable"])
+def test_among_unfinished_files_only_those_of_writers_are_removed(tmp_path: Path, form: str) -> None:
+    made(form, tmp_path)
+    aside = tmp_path / "table" / "_fastkcl" / "writing"
+    dead, young, link, folder, fifo = (aside / f".{digit * 16}" for digit in "01234")
+    others = [aside / name for name in ("thesis.tex", ".hidden", f"{'0' * 16}", f".{'0' * 15}", f".{'0' * 16}.parquet")]
+    for file in (dead, young, *others):
+        file.write_bytes(b"12")
+    (tmp_path / "elsewhere").write_bytes(b"the only copy")
+    link.symlink_to(tmp_path / "elsewhere")
+    folder.mkdir()
+    (aside / "copy").mkdir()
+    os.mkfifo(fifo)
+    made_long_ago(tmp_path / "elsewhere")
+    for path in (dead, folder, aside / "copy", fifo, *others):
+        made_long_ago(path)
+    if form == "ParquetTable":
+        assert [each.key for each in find_orphans(str(tmp_path / "table")).files] == [f"_fastkcl/writing/{dead.name}"]
+    table, write = opened(form, tmp_path)
+    table.open(SHARD)
+    write()
+    assert sorted(aside.iterdir()) == sorted([young, link, folder, fifo, aside / "copy", *others])
+    assert (tmp_path / "elsewhere").read_bytes() == b"the only copy"
+    assert inspect_table(tmp_path / "table").ok
 
 
 @pytest.mark.parametrize("name", ["stream=clicks", DATA, f"{DATA}/{DAY}"])

@@ -317,14 +317,24 @@ def test_an_id_that_is_damaged_is_told(tmp_path: Path, text: bytes) -> None:
 
 def test_staging_that_leads_elsewhere_is_refused(tmp_path: Path) -> None:
     witness = tmp_path / "witness"
-    (witness / "after-start-0").mkdir(parents=True)
+    (witness / f"after-start-{'0' * 16}").mkdir(parents=True)
     opened(tmp_path / "table")[0].write(rows(1, 3), SESSION)
     staging = tmp_path / "table" / "_staging" / FOLDERS
     staging.rmdir()
     staging.symlink_to(witness)
     with pytest.raises(SinkError, match="leads elsewhere"):
         opened(tmp_path / "table")
-    assert (witness / "after-start-0").is_dir()
+    assert (witness / f"after-start-{'0' * 16}").is_dir()
+
+
+def test_a_folder_of_others_beside_what_was_staged_is_left(tmp_path: Path) -> None:
+    opened(tmp_path / "table")[0].write(rows(1, 3), SESSION)
+    staging = tmp_path / "table" / "_staging" / FOLDERS
+    dead, others = staging / f"after-start-{'0' * 16}", staging / "after-start-copy"
+    dead.mkdir()
+    others.mkdir()
+    opened(tmp_path / "table")
+    assert list(staging.iterdir()) == [others]
 
 
 @pytest.mark.parametrize("level", ["_staging", "_staging/clicks", f"_staging/{FOLDERS}"])

@@ -1,6 +1,7 @@
 """Files of a table on a POSIX file system: written under another name, synced, then linked; `storage` has the steps.
 
-A dead writer's unfinished files are in ``_fastkcl/writing``, and are removed when they are older than an hour.
+A dead writer's unfinished files are in ``_fastkcl/writing``, and are removed when they are older than an hour. Only
+regular files are, with names that writers give there; neither this folder nor the one above it may be a link.
 """
 
 from __future__ import annotations
@@ -10,11 +11,13 @@ import os
 import secrets
 import stat
 import time
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO, Final
 
 from fastkcl.tables import storage
-from fastkcl.tables.base import SinkError
+from fastkcl.tables.base import RECOVERY, SinkError
 from fastkcl.tables.store import Entry, Found, is_visible
 
 __all__ = ["PosixStore"]
@@ -50,6 +53,7 @@ class PosixStore:
 
     def create(self, key: str, body: bytes | memoryview) -> bool:
         """See `Store.create`."""
+        self.check_aside()
         aside = self._root / _ASIDE
         storage.make_folder(aside)
         path = self._root / key
@@ -178,15 +182,33 @@ class PosixStore:
                 return [str(error)]
             if folder.is_symlink() if status is None else not stat.S_ISDIR(status.st_mode):
                 return [f"{folder}: something else is in the place of a folder: move it away; writers make it again"]
+        try:
+            self.check_aside()
+        except SinkError as error:
+            return [str(error)]
         return []
 
+    def check_aside(self) -> None:
+        """See that unfinished files are where their names say: writers remove files there.
+
+        Raises:
+            SinkError: a folder of ours leads elsewhere.
+        """
+        aside = self._root / _ASIDE
+        for folder in (aside.parent, aside):
+            if folder.is_symlink():
+                storage.names(folder)  # a link that leads nowhere has another remedy
+                raise SinkError(
+                    f"{folder}: leads elsewhere, and writers remove files there: make it a folder; {RECOVERY}"
+                )
+
     def dead(self) -> list[Found]:
-        """Unfinished files; some may still be in the process of being written."""
-        found = []
-        for name in storage.names(self._root / _ASIDE):
-            if (status := _status(self._root / _ASIDE / name)) is not None:
-                found.append(Found(f"{_ASIDE}/{name}", status.st_size, status.st_mtime))
-        return found
+        """Unfinished files; some may still be in the process of being written.
+
+        Raises:
+            SinkError: their folder leads elsewhere.
+        """
+        return [Found(f"{_ASIDE}/{name}", each.st_size, each.st_mtime) for name, each in self._unfinished()]
 
     def settle(self, key: str, *others: str) -> None:
         """See `Store.settle`."""
@@ -197,12 +219,25 @@ class PosixStore:
         storage.sync_folder(path.parent)
 
     def prove(self) -> None:
-        """A link is exclusive; files that the dead have left are removed here."""
+        """A link is exclusive; files that the dead have left are removed here.
+
+        Raises:
+            SinkError: their folder leads elsewhere.
+        """
+        for name, status in self._unfinished():
+            if time.time() - status.st_mtime > _DEAD_AFTER:
+                storage.unlink(self._root / _ASIDE / name)
+
+    def _unfinished(self) -> Iterator[tuple[str, os.stat_result]]:
+        """The files that writers have put aside; what else is there is nobody's business."""
+        self.check_aside()
         aside = self._root / _ASIDE
         for name in storage.names(aside):
-            status = _status(aside / name)
-            if status is not None and time.time() - status.st_mtime > _DEAD_AFTER:
-                storage.unlink(aside / name)
+            if storage.ASIDE_NAME.fullmatch(name):
+                with suppress(FileNotFoundError):
+                    status = (aside / name).lstat()
+                    if stat.S_ISREG(status.st_mode):
+                        yield name, status
 
 
 def _status(path: Path) -> os.stat_result | None:

@@ -19,17 +19,20 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import secrets
 import stat
 from contextlib import suppress
 from pathlib import Path
 from shutil import rmtree
+from typing import Final
 
 from fastkcl import folder_sync
 from fastkcl.portable import sync
 from fastkcl.tables.base import RECOVERY, SinkError
 
 __all__ = [
+    "ASIDE_NAME",
     "InTheWayError",
     "create",
     "file_status",
@@ -48,6 +51,8 @@ __all__ = [
     "write_new",
 ]
 
+ASIDE_NAME: Final = re.compile(r"\.[0-9a-f]{16}")
+"""Of a file that `create` or `replace` has not finished."""
 _MOST_BYTES = 64 << 20
 """Of a file that is read: a commit has a few hundred bytes, and a hundred for each of its files."""
 _NOWHERE = "a link that leads nowhere"

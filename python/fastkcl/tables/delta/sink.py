@@ -120,6 +120,7 @@ class DeltaAppender(Appender):
             self._head = DeltaHead(self._store, shard)
         if damage := log_damage(self._store):
             raise SinkError(f"{damage[0]}. {RECOVERY}")
+        self._store.check_aside()
         snapshot = self._head.open()
         if snapshot is not None:
             self._check(snapshot)
@@ -245,7 +246,7 @@ class DeltaAppender(Appender):
         check_entries(PosixStore(self._root), before, files, snapshot.version)
         aside = self._root / ASIDE
         if aside.is_symlink():
-            raise SinkError(f"{aside}: leads elsewhere, and a sink removes folders there: make it a folder")
+            raise SinkError(f"{aside}: leads elsewhere, and a sink removes folders there: make it a folder; {RECOVERY}")
         for name in storage.names(aside):
             left = storage.status(aside / name)
             if _RANDOM.fullmatch(name) and left is not None and left.st_mtime < time.time() - _ASIDE_SECONDS:

@@ -295,8 +295,8 @@ class ParquetAppender(Appender):
     def _remove_dead_staging(self, committed: Set[str]) -> None:
         """Remove staging folders whose commit can no longer succeed, because another commit is published."""
         for name in storage.names(self._staging_folder):
-            after, _, _ = name.removeprefix(_AFTER).rpartition("-")
-            if name.startswith(_AFTER) and after in committed:
+            after, _, random = name.removeprefix(_AFTER).rpartition("-")
+            if name.startswith(_AFTER) and after in committed and _RANDOM.fullmatch(random):
                 storage.remove(self._staging_folder / name)
 
     @property
