@@ -20,14 +20,16 @@ from click.testing import CliRunner
 from delta_table_helpers import DeltaPlace, delta_posix, delta_s3, without_digest, written
 from fastkcl.cli.main import cli
 from fastkcl.local_aws import LocalAws
+from fastkcl.spark.sinks import DeltaSink
 from fastkcl.tables import SinkError, orphans
 from fastkcl.tables.compaction import compact_delta
 from fastkcl.tables.delta.checkpoint import make_checkpoint
 from fastkcl.tables.delta.log import LOG, entry_key
+from fastkcl.tables.delta.table import PartitionColumn
 from fastkcl.tables.formats import inspect_table
 from fastkcl.tables.orphans import LEAST_AGE, find_orphans
 from fastkcl.tables.store import Found
-from sink_helpers import SHARD
+from sink_helpers import SHARD, FakeSession, rows
 from table_helpers import DAY, NOON, Place, arrived, as_they_are, posix_place, s3_place
 from waiting import PATIENCE
 
@@ -52,7 +54,7 @@ def later(monkeypatch: pytest.MonkeyPatch, days: float) -> None:
 
 def test_orphans_of_a_delta_table(lake: DeltaPlace, monkeypatch: pytest.MonkeyPatch) -> None:
     files = lake.files()
-    staged = f"date=2026-11-22/after-start-{'0' * 24}.parquet"
+    staged = f"date=2026-11-22/after-start-{RANDOM}.parquet"
     lake.store.create(staged, b"PAR1 staged")
     lake.store.create("date=2026-11-22/deletion_vector_1.bin", b"a vector")
     lake.store.create("_change_data/part.parquet", b"of others")
@@ -65,6 +67,90 @@ def test_orphans_of_a_delta_table(lake: DeltaPlace, monkeypatch: pytest.MonkeyPa
     assert find_orphans(lake.url, lake.storage).files == ()
     assert lake.files() == files
     assert lake.numbers() == list(range(8))
+
+
+RANDOM = "0" * 24
+OURS = (
+    f"after-start-{RANDOM}.parquet",
+    f"date=2026-11-22/after-49590338271490256608559692538361571095921575989136588898-{RANDOM}.parquet",
+    f"stream=clicks/shard=s/after-5.0-{RANDOM[:16]}/part-00000-0d-c000.snappy.parquet",
+)
+OF_OTHERS = (
+    "report.parquet",
+    "date=2026-11-22/staged.parquet",
+    "date=2026-11-22/part-00000-mine.parquet",
+    "date=2026-11-22/after-3.0-mine.parquet",
+    f"date=2026-11-22/after-3.0-{RANDOM[:16]}.parquet",
+    f"date=2026-11-22/after-later-{RANDOM}.parquet",
+    f"exports/after-start-{RANDOM}.parquet",
+    f"after-5.0-{RANDOM[:16]}-copy/part-0.parquet",
+)
+
+
+def test_only_names_that_our_writers_give_are_orphans(lake: DeltaPlace, monkeypatch: pytest.MonkeyPatch) -> None:
+    for key in (*OURS, *OF_OTHERS):
+        lake.store.create(key, b"PAR1")
+    later(monkeypatch, 4)
+    found = find_orphans(lake.url, lake.storage)
+    assert [each.key for each in found.files] == sorted(OURS)
+    found.delete()
+    there = {each.key for each in lake.store.walk()}
+    assert there == {*lake.files(), *OF_OTHERS}
+
+
+@pytest.mark.parametrize("partition_by", [(), ("date",), ("stream", "shard", "date")])
+def test_our_writers_give_such_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, partition_by: tuple[PartitionColumn, ...]
+) -> None:
+    """A commit that came to nothing: its files are those of a table whose log never had it."""
+    place = delta_posix(tmp_path / "1")
+    written(place, (1, 2), (3, 4), partition_by=partition_by)
+    sink = DeltaSink(tmp_path / "2" / "table")
+    sink.open(SHARD)
+    session: Any = FakeSession()
+    sink.write(rows(1, 3), session)
+    for folder in (tmp_path / "1" / "table", tmp_path / "2" / "table"):
+        (*_, newest) = sorted((folder / LOG).glob("*.json"))
+        newest.unlink()
+        files = {str(path.relative_to(folder)) for path in folder.rglob("*.parquet")}
+        lost = files - set(DeltaPlace(str(folder)).files())
+        assert lost
+        later(monkeypatch, 4)
+        assert {each.key for each in find_orphans(str(folder)).files} == lost
+
+
+@pytest.mark.parametrize(
+    "mark",
+    [
+        f"_delta_log/{0:020d}.json",
+        "_commits/clicks/shardId-000000000000/after-start",
+        "_fastkcl/table",
+        "metadata/00000-01234567-89ab-cdef-0123-456789abcdef.metadata.json",
+        "metadata/v1.gz.metadata.json",
+    ],
+)
+def test_a_file_in_another_table_below_is_no_orphan(
+    lake: DeltaPlace, monkeypatch: pytest.MonkeyPatch, mark: str
+) -> None:
+    """Once it was begun at the wrong URL."""
+    staged = f"after-start-{RANDOM}.parquet"
+    lake.store.create(f"stream=a/{mark}", b"{}")
+    for folder in ("stream=a", "stream=a/date=2026-11-22", "stream=b"):
+        lake.store.create(f"{folder}/{staged}", b"PAR1")
+    later(monkeypatch, 4)
+    assert [each.key for each in find_orphans(lake.url, lake.storage).files] == [f"stream=b/{staged}"]
+
+
+def test_nothing_is_an_orphan_beside_an_iceberg_tables_metadata(
+    lake: DeltaPlace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake.store.create("metadata/v1.metadata.json", b"{}")
+    lake.store.create(f"after-start-{RANDOM}.parquet", b"PAR1")
+    later(monkeypatch, 4)
+    with pytest.raises(
+        SinkError, match=r"metadata/v1\.metadata\.json: metadata of an Iceberg table .* nothing is called"
+    ):
+        find_orphans(lake.url, lake.storage)
 
 
 def test_what_a_version_has_removed_is_no_orphan(lake: DeltaPlace, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -194,12 +280,13 @@ def command(place: Place, *arguments: str) -> tuple[int, str]:
 
 
 def test_the_commands(lake: DeltaPlace, monkeypatch: pytest.MonkeyPatch) -> None:
-    lake.store.create("date=2026-11-22/staged.parquet", b"PAR1 staged")
+    staged = f"date=2026-11-22/after-start-{RANDOM}.parquet"
+    lake.store.create(staged, b"PAR1 staged")
     assert command(lake, "orphans") == (0, "No orphans.\n")
     later(monkeypatch, 4)
     assert command(lake, "orphans") == (
         0,
-        "date=2026-11-22/staged.parquet  11 bytes\n1 files of 0.0 MB orphaned\n",
+        f"{staged}  11 bytes\n1 files of 0.0 MB orphaned\n",
     )
     code, said = command(lake, "orphans", "--delete", "--json", "--older-than", "36h")
     found: dict[str, Any] = json.loads(said)

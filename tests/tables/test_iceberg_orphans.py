@@ -244,6 +244,19 @@ def test_damage_calls_nothing_an_orphan(local: IcebergPlace, monkeypatch: pytest
         found(local)
 
 
+@pytest.mark.parametrize("mark", ["_delta_log", "_commits"])
+def test_a_file_in_another_table_below_is_no_orphan(
+    local: IcebergPlace, monkeypatch: pytest.MonkeyPatch, mark: str
+) -> None:
+    """A DeltaTable gives its files the same names."""
+    written(local, (1, 2))
+    store(local).create(f"data/clicks/{mark}/x", b"")
+    store(local).create(f"data/clicks/date=2026-11-22/after-1.0-{RANDOM}.parquet", b"of that table")
+    store(local).create(f"data/after-1.0-{RANDOM}.parquet", b"staged")
+    later(monkeypatch)
+    assert [each.key for each in found(local).files] == [f"data/after-1.0-{RANDOM}.parquet"]
+
+
 def test_nothing_is_called_an_orphan_through_a_link(local: IcebergPlace, tmp_path: Path) -> None:
     table = written(local, (1, 2))
     place = Path(local.handle().location().removeprefix("file://"), "_fastkcl")

@@ -148,10 +148,12 @@ def orphans(
 ) -> None:
     """List the files of the table at URL that no version names. Dead writers have left them, and no reader sees them.
 
-    Delta: files that no version in the log and no checkpoint names. Files that a version has removed belong to VACUUM.
+    Delta: data files of fastkcl's writers that no version in the log and no checkpoint names. Files that a version has
+    removed belong to VACUUM, and so do other writers' files.
     ParquetTable: none on S3, because each file is a commit; on a disk, a dead writer can leave an unfinished file.
     Iceberg (with --catalog): data files of fastkcl's writer that no metadata names which the table still has. In a
     table that this writer has created, also manifests and metadata files.
+    Files in another table below URL are never listed.
     On S3, unfinished multipart uploads are listed too, because they cost storage. fastkcl makes and deletes none.
 
     \b

@@ -1,7 +1,8 @@
 """Files of a table that nobody reads: a writer staged them and died before its commit.
 
-    Delta          data files that no entry of the log and no checkpoint names. The folder does not matter: names have
-                   random bits, and a log may spell one folder in several ways
+    Delta          data files that no entry of the log and no checkpoint names, of names that our writers give:
+                   after-<position>-<random>.parquet, and all in after-<position>-<random>/, where Spark stages. A
+                   log's folder does not matter: names have random bits, and a log may spell one folder in several ways
     Iceberg        `iceberg.orphans`: files that no metadata names which the table still has
     ParquetTable   none, because the data file is the commit; on POSIX, files whose writing was not finished
 
@@ -9,11 +10,12 @@ A version of a Delta table names the files that it removes; these belong to VACU
 read, and entries before the checkpoint that may replace them. So files that are committed in the meantime are named.
 
 Rules: a file younger than a day is never an orphan. A writer stages older files again, and commits younger ones. Only
-Parquet data files count; deletion vectors have other names.
+Parquet data files count; deletion vectors have other names. A file in another table below is that one's (`nested`).
 """
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -25,8 +27,9 @@ from fastkcl.tables.delta.checkpoint_comparison import checkpoint_fault
 from fastkcl.tables.delta.entry_content import fault
 from fastkcl.tables.delta.head import DeltaHead
 from fastkcl.tables.delta.log import LOG, MOST_BYTES, gaps, versions, whole_checkpoint
-from fastkcl.tables.folders import own_name
+from fastkcl.tables.folders import START, own_name
 from fastkcl.tables.formats import format_of
+from fastkcl.tables.nested import iceberg_tables, not_in
 from fastkcl.tables.object_store import S3Storage
 from fastkcl.tables.parquet.table import store_of
 from fastkcl.tables.posix_store import PosixStore
@@ -36,6 +39,11 @@ __all__ = ["LEAST_AGE", "Orphans", "find_orphans"]
 
 LEAST_AGE: Final = 86_400.0
 """Seconds: no younger file is an orphan."""
+_DATA: Final = re.compile(
+    rf"(?:(?:stream|shard|date)=[^/]+/)*after-(?:{START}|[0-9]+(?:\.[0-9]+)?)-"
+    r"(?:[0-9a-f]{24}\.parquet|[0-9a-f]{16}/[^/]+\.parquet)",
+    re.ASCII,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,9 +101,12 @@ def find_orphans(
             f"{store.url}: a table of a {form}, whose next writer publishes or drops what was staged; `fastkcl sink"
             " inspect` lists files of no commit"
         )
-    files = [each for each in store.walk() if each.key.endswith(".parquet") and each.modified < before]
+    there = store.walk()
+    others = iceberg_tables(store, there)
+    files = [each for each in there if each.modified < before and _DATA.fullmatch(each.key)]
     named = _named(store)
-    return Orphans(store, tuple(each for each in files if own_name(each.key) not in named))
+    left = [each for each in files if own_name(each.key) not in named]
+    return Orphans(store, tuple(not_in(store, left, others)))
 
 
 def _named(store: Store) -> set[str]:

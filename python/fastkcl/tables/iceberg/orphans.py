@@ -9,7 +9,8 @@ of their snapshots, or in a manifest of these, as removed too. The folder does n
 engines spell one folder in several ways.
 
 Rules: files are listed before the metadata is loaded, so files that are committed meanwhile are named. A manifest of a
-snapshot that cannot be read ends it all, and so does metadata of another table with data in the same folder.
+snapshot that cannot be read ends it all, and so does metadata of another table with data in the same folder. A file in
+a table of another format below is that one's.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from fastkcl.tables.iceberg.catalog import load_table
 from fastkcl.tables.iceberg.head import KEPT
 from fastkcl.tables.iceberg.io import MissingError, storage_of, table_store
 from fastkcl.tables.iceberg.manifests import entries_of, manifests_of
+from fastkcl.tables.nested import not_in
 from fastkcl.tables.posix_store import PosixStore
 from fastkcl.tables.store import Found, Store
 
@@ -47,6 +49,7 @@ _DATA: Final = re.compile(r"after-[0-9a-z.]+-[0-9a-f]{24}\.parquet")
 _MANIFEST: Final = re.compile(rf"snap-\d+-\d+-{_UUID}\.avro|{_UUID}-m\d+\.avro")
 _METADATA: Final = re.compile(rf"\d+-{_UUID}\.metadata\.json")
 _WRITES_METADATA: Final = ("SqlCatalog", "GlueCatalog")
+_OTHERS: Final = ("_delta_log", "_commits")  # not _fastkcl, which this table may have below, beside its metadata
 _MOST_BYTES: Final = 512 << 20
 _AT_ONCE: Final = 8  # requests
 
@@ -81,7 +84,7 @@ def iceberg_orphans(
     old = [each for each in there if each.modified < before and each.key not in others and ours.fullmatch(each.key)]
     if any(own_name(each.key) not in named.logged for each in old):
         named.read()
-    left = [each for each in old if own_name(each.key) not in named.all]
+    left = not_in(store, [each for each in old if own_name(each.key) not in named.all], marks=_OTHERS)
     return store, sorted([*left, *(each for each in aside if each.modified < before)])
 
 
