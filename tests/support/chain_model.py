@@ -27,6 +27,7 @@ from typing import Any
 import pytest
 from fastkcl import Position
 from fastkcl.tables.base import Shard, SinkError
+from fastkcl.tables.parquet import footers
 from fastkcl.tables.parquet import table as parquet_table
 from fastkcl.tables.parquet.chain import Footer
 from fastkcl.tables.parquet.table import ParquetTable
@@ -340,4 +341,4 @@ def without_parquet(monkeypatch: pytest.MonkeyPatch) -> None:
         return json.dumps({"numbers": numbers, "footer": footer.decode()}).encode()
 
     monkeypatch.setattr(parquet_table, "parquet_bytes", body)
-    monkeypatch.setattr(parquet_table, "footer_of", lambda tail: json.loads(tail)["footer"].encode())
+    monkeypatch.setattr(footers, "footer_of", lambda tail: json.loads(tail)["footer"].encode())

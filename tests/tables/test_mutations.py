@@ -26,8 +26,9 @@ from fastkcl.tables.group import Answer, Outcome, Request
 from fastkcl.tables.group_folder import PosixFolder, _sealed, answer_of, bytes_of, request_of
 from fastkcl.tables.iceberg.state import POSITION, Seen, position_value
 from fastkcl.tables.parquet.chain import Footer, State, position_in
+from fastkcl.tables.parquet.claim import parse_claim
+from fastkcl.tables.parquet.footers import check_footer
 from fastkcl.tables.parquet.sink import _read, read_id
-from fastkcl.tables.parquet.table import check_footer, parse_claim
 from sink_helpers import SHARD, FakeSession, rows
 
 UPTO = Position("49590338271490256608559692538361571095921575989136588898", 0)

@@ -236,5 +236,9 @@ def test_a_mark_without_its_file(tmp_path: Path) -> None:
     write(place, (1, 9))
     (mark,) = Path(place.url, "_fastkcl/table").iterdir()
     mark.unlink()
+    with pytest.raises(SinkError, match="_fastkcl/table: the table's claim is gone, and its files are there"):
+        inspect(place)
+    for key in place.files():
+        place.store.remove(key)
     with pytest.raises(SinkError, match="it has no _fastkcl/table: restore it from a copy"):
         inspect(place)

@@ -12,9 +12,10 @@ from fastkcl.tables.base import SinkError
 from fastkcl.tables.delta.inspection import inspect_delta, inspect_delta_objects
 from fastkcl.tables.inspection import NO_POSITIONS, TableState
 from fastkcl.tables.object_store import ObjectStore, S3Storage
+from fastkcl.tables.parquet.claim import CLAIM, check_not_lost
 from fastkcl.tables.parquet.inspection import inspect_parquet_table
 from fastkcl.tables.parquet.sink_inspection import inspect_parquet
-from fastkcl.tables.parquet.table import CLAIM, store_of
+from fastkcl.tables.parquet.table import store_of
 from fastkcl.tables.posix_store import PosixStore
 from fastkcl.tables.store import Store
 
@@ -53,7 +54,7 @@ def inspect_table(
         catalog: of an Iceberg table; None for others.
 
     Raises:
-        SinkError: there is no table of a sink, or of a format that is not inspected there.
+        SinkError: there is no table of a sink, or of a format that is not inspected there, or its mark is lost.
         ValueError: the URL is none of a table.
         OSError: it cannot be read.
         ModuleNotFoundError: pyarrow is missing.
@@ -72,6 +73,7 @@ def inspect_table(
             return each.inspect(root)
     for folder in (folder for each in FORMATS for folder in (*Path(each.mark).parents, Path(each.mark))):
         files.names(root / folder)  # a link that leads nowhere is an error of its own
+    check_not_lost(PosixStore(root))
     raise SinkError(f"{root}: no table of a sink; it has neither {_MARKS}; {NO_POSITIONS}")
 
 
@@ -86,11 +88,12 @@ def format_of(store: Store) -> Format:
     """The format of a table.
 
     Raises:
-        SinkError: there is no table.
+        SinkError: there is no table, or its mark is lost.
         OSError: it cannot be read.
     """
     folders = store.folders("")
     for each in FORMATS:
         if each.mark in folders or (each.mark == CLAIM and store.claimed(CLAIM) is not None):
             return each
+    check_not_lost(store)
     raise SinkError(f"{store.url}: no table of a worker; it has neither {_MARKS}")

@@ -123,11 +123,16 @@ class ObjectStore:
     def claim(self, key: str, text: str) -> str:
         """See `Store.claim`."""
         for _ in range(3):
-            self._put(key, b"", {_TEXT: text})
+            self._put(key, b"", self.metadata_of(text))
             there = self.claimed(key)
             if there is not None:
                 return there
         raise StoreError(f"{self._of(key)}: a conditional PUT is refused, and there is no object: try again")
+
+    @staticmethod
+    def metadata_of(text: str) -> dict[str, str]:
+        """The metadata of an object that claims a table with a text."""
+        return {_TEXT: text}
 
     def claimed(self, key: str) -> str | None:
         """See `Store.claimed`."""

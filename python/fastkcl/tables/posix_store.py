@@ -87,7 +87,8 @@ class PosixStore:
         names = storage.names(self._root / key)
         if len(names) > 1:
             raise SinkError(
-                f"{self._root / key}: must have one file, and has {len(names)}: remove those that you added"
+                f"{self._root / key}: must have one file, and has {len(names)}: keep the one with the id that the"
+                f" table's files name; {RECOVERY}"
             )
         return names[0] if names else None
 

@@ -20,7 +20,9 @@ from fastkcl.tables.base import RECOVERY, Shard, SinkError
 from fastkcl.tables.folders import unspelled
 from fastkcl.tables.inspection import ShardState, TableState, check_rows, judge_note, read_note, rows_after
 from fastkcl.tables.parquet.chain import BEGINNING, Footer, State
-from fastkcl.tables.parquet.table import CLAIM, check_footer, parse_claim, read_footer, read_notes
+from fastkcl.tables.parquet.claim import CLAIM, check_not_lost, parse_claim
+from fastkcl.tables.parquet.footers import check_footer, read_footer
+from fastkcl.tables.parquet.table import read_notes
 from fastkcl.tables.posix_store import PosixStore
 from fastkcl.tables.store import Store
 
@@ -34,10 +36,12 @@ def inspect_parquet_table(store: Store) -> TableState:
     """Look into a table.
 
     Raises:
-        SinkError: it is none of a ParquetTable, or of a newer version.
+        SinkError: it is none of a ParquetTable, or of a newer version, or its claim is lost.
         OSError: it cannot be read.
     """
     text = store.claimed(CLAIM)
+    if not text:
+        check_not_lost(store)
     if text is None:
         raise SinkError(f"{store.url}: no ParquetTable: it has no {CLAIM}: restore it from a copy")
     claim = parse_claim(text, store.url)

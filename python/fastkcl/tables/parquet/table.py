@@ -19,22 +19,23 @@ A zombie continues from an old state, whose file is there: it is refused, whatev
 
 from __future__ import annotations
 
-import json
 import os
 import secrets
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from fastkcl import Position
 from fastkcl.stdio.log import logger
-from fastkcl.tables.base import RECOVERY, Shard, SinkError, parse_own_json
+from fastkcl.tables.base import RECOVERY, Shard, SinkError
 from fastkcl.tables.clock import running_seconds
 from fastkcl.tables.folders import check_names, data_folder, local_folder, shard_folders
 from fastkcl.tables.given_up import GivenUp, upto_of
 from fastkcl.tables.object_store import ObjectStore, S3Storage
-from fastkcl.tables.parquet.chain import BEGINNING, Footer, State, name_after, parse_day, position_in, step
-from fastkcl.tables.parquet_file import TAIL_BYTES, footer_of, parquet_bytes
+from fastkcl.tables.parquet.chain import BEGINNING, Footer, State, name_after, position_in, step
+from fastkcl.tables.parquet.claim import CLAIM, check_not_lost, claim_text, parse_claim
+from fastkcl.tables.parquet.footers import check_footer, read_footer
+from fastkcl.tables.parquet_file import parquet_bytes
 from fastkcl.tables.position import report_other, went_back
 from fastkcl.tables.posix_store import PosixStore
 from fastkcl.tables.rows import ShardRows
@@ -43,22 +44,11 @@ from fastkcl.tables.store import Store, StoreError
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = [
-    "CLAIM",
-    "ParquetTable",
-    "Partition",
-    "check_footer",
-    "parse_claim",
-    "read_footer",
-    "read_notes",
-    "store_of",
-]
+__all__ = ["ParquetTable", "Partition", "read_notes", "store_of"]
 
 Partition: TypeAlias = Literal["date", "none"]
 
-CLAIM: Final = "_fastkcl/table"
 _GIVEN_UP: Final = "_fastkcl/given_up"
-_FORMAT: Final = 1
 _TRIES: Final = 30  # of a creation that is refused although there is nothing
 _MOST_PAUSE: Final = 2.0
 _LOOK_AGAIN: Final = 3600.0  # seconds; users may delete files that are older than a day
@@ -289,17 +279,17 @@ class ParquetTable:
         """The table's id; it is made here if there is none.
 
         Raises:
-            SinkError: it is another format's table, another partition's, or its store ignores conditions.
+            SinkError: it is another format's table, another partition's, its claim is lost, or its store ignores
+                conditions.
         """
         text = self._store.claimed(CLAIM)
+        self._refuse_others()
+        self._store.prove()
+        if not text:
+            check_not_lost(self._store)
         if text is None:
-            self._refuse_others()
-            self._store.prove()
-            claim = {"format": _FORMAT, "id": secrets.token_hex(16), "partition": self._partition}
-            text = self._store.claim(CLAIM, json.dumps(claim, separators=(",", ":")))
+            text = self._store.claim(CLAIM, claim_text(secrets.token_hex(16), self._partition))
         else:
-            self._refuse_others()
-            self._store.prove()
             self._store.settle(CLAIM)
         value = parse_claim(text, self.url)
         if value.get("partition") != self._partition:
@@ -341,57 +331,6 @@ class ParquetTable:
 
     def _file(self, state: State) -> str:
         return f"{self.url}/{self._folder}/{state.key}"
-
-
-def read_footer(store: Store, key: str) -> Footer | None:
-    """What a data file says of itself; None if it is not there.
-
-    Raises:
-        ValueError: it is damaged, or no file of a ParquetTable.
-        OSError: it cannot be read.
-    """
-    count = TAIL_BYTES
-    while (tail := store.tail(key, count)) is not None:
-        text = footer_of(tail)
-        if not isinstance(text, int):
-            return Footer.parse(text)
-        if len(tail) < count:
-            raise ValueError("it is cut off")
-        count = text
-    return None
-
-
-def check_footer(footer: Footer, key: str, table: str, shard: Shard, partition: str) -> None:
-    """See that a file is one of this table and shard, with the name that its position gives it.
-
-    Raises:
-        ValueError: it is not.
-    """
-    after = position_in(_name_in(key))
-    if (footer.table, footer.shard, footer.after) != (table, shard, after):
-        raise ValueError(f"it says of itself {footer.text().decode('utf-8', 'replace')}")
-    if (footer.next_day is None) != (partition == "none"):
-        raise ValueError("it has another partition than the table")
-    day = None if footer.next_day is None else parse_day(_name_in(key.rpartition("/")[0])[len("date=") :])
-    if footer.next_day is not None and day is not None and footer.next_day < day:
-        raise ValueError(f"the file after it is of {footer.next_day}, an earlier day than its own")
-    if footer.next_day == day and footer.upto == footer.after:
-        raise ValueError("it has no records, as a turn to another day, and names no other day")
-
-
-def parse_claim(text: str, url: str) -> dict[str, Any]:
-    """The claim of a table: its id, and its partition.
-
-    Raises:
-        SinkError: it is none of this version.
-    """
-    try:
-        value = parse_own_json(text)
-        if type(value["format"]) is int and value["format"] == _FORMAT and isinstance(value["id"], str):
-            return dict(value)
-    except (ValueError, KeyError, TypeError):
-        pass
-    raise SinkError(f"{url}/{CLAIM}: says {text[:200]!r}, which is not of this version: of a newer one, or damaged")
 
 
 def notes_folder(folder: str) -> str:

@@ -1,0 +1,145 @@
+"""A ParquetTable whose claim is gone: nobody gives it another id, and the error says how the claim is made again."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from click.testing import CliRunner
+from fastkcl import Position
+from fastkcl.cli.main import cli
+from fastkcl.local_aws import LocalAws
+from fastkcl.tables import ParquetTable, Shard, SinkError
+from fastkcl.tables.formats import inspect_table
+from fastkcl.tables.orphans import find_orphans
+from fastkcl.tables.parquet import claim as claim_module
+from fastkcl.tables.parquet.claim import CLAIM
+from sink_helpers import SHARD
+from table_helpers import Place, arrived, as_they_are, posix_place, s3_place
+
+LOST = (
+    rf"{CLAIM}: the table's claim is gone, and its files are there \(stream=clicks/shard=.*\): restore it from a copy"
+)
+OTHER = Shard("clicks", "shardId-000000000001")
+
+
+@pytest.fixture(params=["posix", "s3"])
+def place(request: pytest.FixtureRequest, aws: LocalAws, tmp_path: Path) -> Place:
+    return posix_place(tmp_path) if request.param == "posix" else s3_place(aws)
+
+
+def made(place: Place, **options: Any) -> ParquetTable:
+    """A table with two files of rows."""
+    table = place.table(**options)
+    table.open(SHARD)
+    for number in (1, 2):
+        table.append(arrived([number]), as_they_are)
+    return table
+
+
+def remove_claim(place: Place, aws: LocalAws) -> None:
+    if place.storage is None:
+        shutil.rmtree(Path(place.url, "_fastkcl"))
+    else:
+        place.store.remove(CLAIM)
+
+
+def lose_metadata(place: Place, aws: LocalAws) -> None:
+    """By an upload of a downloaded copy; on a disk the folder's file is lost."""
+    if place.storage is None:
+        (file,) = Path(place.url, CLAIM).iterdir()
+        file.unlink()
+    else:
+        bucket, _, prefix = place.url.removeprefix("s3://").partition("/")
+        aws.client("s3").put_object(Bucket=bucket, Key=f"{prefix}/{CLAIM}", Body=b"")
+
+
+def follow(command: str, aws: LocalAws) -> None:
+    """Do what an error says."""
+    if command.startswith("mkdir"):
+        subprocess.run(command, shell=True, check=True)  # noqa: S602 - as an operator does
+        return
+    _, _, _, _, bucket, _, key, _, metadata = shlex.split(command)
+    aws.client("s3").put_object(Bucket=bucket, Key=key, Metadata=json.loads(metadata))
+
+
+@pytest.mark.parametrize("lose", [remove_claim, lose_metadata])
+@pytest.mark.parametrize("partition", ["date", "none"])
+def test_a_lost_claim_is_named_and_made_again(
+    place: Place, aws: LocalAws, partition: str, lose: Callable[[Place, LocalAws], None]
+) -> None:
+    table = made(place, partition=partition)
+    before = place.store.claimed(CLAIM)
+    files = place.files()
+    lose(place, aws)
+    for shard in (SHARD, OTHER):  # also one that the table has nothing of
+        with pytest.raises(SinkError, match=LOST) as raised:
+            place.table(partition=partition).open(shard)
+    with pytest.raises(SinkError, match="is another table now|says ''"):
+        table.append(arrived([3]), as_they_are)
+    with pytest.raises(SinkError, match=LOST) as seen:
+        inspect_table(place.url, place.storage)
+    assert str(seen.value) == str(raised.value)
+    assert not place.store.claimed(CLAIM)
+    assert place.files() == files
+    follow(str(raised.value).partition("(the remedy is in docs/recovery.md): ")[2], aws)
+    assert place.store.claimed(CLAIM) == before
+    again = place.table(partition=partition)
+    assert again.open(SHARD) == Position("2", 0)
+    again.append(arrived([3]), as_they_are)
+    assert place.numbers() == [1, 2, 3]
+    assert inspect_table(place.url, place.storage).ok
+
+
+def test_orphans_and_inspect_say_the_same(place: Place, aws: LocalAws) -> None:
+    made(place)
+    remove_claim(place, aws)
+    with pytest.raises(SinkError, match=LOST):
+        find_orphans(place.url, place.storage)
+    if place.storage is None:
+        done = CliRunner().invoke(cli, ["sink", "inspect", place.url])
+        assert done.exit_code == 2
+        assert "the table's claim is gone" in done.output
+
+
+def test_a_file_that_does_not_tell_the_table(tmp_path: Path) -> None:
+    """A Delta table's that has lost its log, say."""
+    place = posix_place(tmp_path)
+    folder = Path(place.url, "stream=clicks/shard=shardId-000000000000/date=2026-11-22")
+    folder.mkdir(parents=True)
+    pq.write_table(pa.table({"a": [1]}), folder / f"after-start-{'0' * 24}.parquet")
+    with pytest.raises(SinkError, match=f"{LOST}. This file does not tell the table's id: if it is no ParquetTable's"):
+        place.table().open(SHARD)
+
+
+def test_files_of_other_names_are_no_table(tmp_path: Path) -> None:
+    place = posix_place(tmp_path)
+    for name in (
+        "stream=clicks/part-0.parquet",
+        "date=2026-11-22/after-000.parquet",
+        "stream=clicks/shard=a/x/y/after-0",
+    ):
+        Path(place.url, name).parent.mkdir(parents=True, exist_ok=True)
+        Path(place.url, name).write_bytes(b"PAR1")
+    assert place.table().open(SHARD) is None
+
+
+def test_who_makes_the_table_at_the_same_time_is_joined(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its claim comes after the look for one, and its first file before the look for files."""
+    look = claim_module._newest_file
+
+    def later(store: Any) -> str | None:
+        monkeypatch.setattr(claim_module, "_newest_file", look)
+        made(place)
+        return look(store)
+
+    monkeypatch.setattr(claim_module, "_newest_file", later)
+    assert place.table().open(SHARD) == Position("2", 0)
