@@ -263,6 +263,51 @@ def test_a_commit_that_is_damaged_under_a_writer_is_told(tmp_path: Path) -> None
     assert readable(tmp_path) == before
 
 
+def left_while_publishing(table: Path, links: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Records 1 to 3; and 4 to 6, committed, by a child that died when so many of two files had their names."""
+    opened(table)[0].write(rows(1, 3), SESSION)
+    sink, _ = opened(table)
+    link, made = storage.link, list[Path]()
+
+    def die_later(source: Path, target: Path) -> None:
+        if "stream=clicks" in target.parts:
+            if len(made) == links:
+                die(target)
+            made.append(target)
+        link(source, target)
+
+    def die(path: Path) -> None:
+        raise OSError(errno.EIO, "it died", str(path))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(storage, "link", die_later)
+        patch.setattr(storage, "remove", die)
+        with pytest.raises(OSError, match="it died"):
+            sink.write(rows(4, 6), SESSION)
+
+
+@pytest.mark.parametrize("published", [0, 1, 2])
+def test_the_remedy_for_a_newest_commit_that_is_damaged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, published: int
+) -> None:
+    """As docs/recovery.md has it, where the staging folder is there."""
+    left_while_publishing(tmp_path / "table", published, monkeypatch)
+    files = list((tmp_path / "table" / DATA).glob("3.0-*.parquet"))
+    assert len(files) == published
+    assert list((tmp_path / "table" / "_staging" / FOLDERS).glob("after-3.0-*"))
+    commit_file(tmp_path / "table", "3.0").write_bytes(b"{")
+    with pytest.raises(SinkError, match=r"after-3\.0: a damaged commit file"):
+        opened(tmp_path / "table")
+    for file in files:
+        file.rename(tmp_path / file.name)
+    commit_file(tmp_path / "table", "3.0").unlink()
+    sink, position = opened(tmp_path / "table")
+    assert position == Position("3", 0)
+    sink.write(rows(4, 6), SESSION)
+    assert stored(tmp_path / "table") == [1, 2, 3, 4, 5, 6]
+    assert inspect_table(tmp_path / "table").ok
+
+
 HOSTILE = {
     "an empty staging": {"staging": ""},
     "no staging": {"staging": None},
