@@ -62,16 +62,22 @@ def test_a_table_without_days(place: Place) -> None:
     assert (shard.ok, shard.commits, shard.records) == (True, 2, 12)
 
 
-def test_old_files_may_go(place: Place) -> None:
+@pytest.mark.parametrize("count", [1, 2, 3, 4, 5])
+def test_old_files_may_go(place: Place, count: int) -> None:
+    """From the oldest one on, also a day's last file, which turns to the next one; the newest one has the position."""
     write(place, (1, 9))
     write(place, (10, 12), day=1)
-    for key in place.files()[:2]:
+    write(place, (13, 15), day=2)
+    before = place.files()
+    assert len(before) == 6
+    for key in before[:count]:
         place.store.remove(key)
     found = inspect(place)
     (shard,) = found.shards
     assert found.ok
     assert not shard.all_commits
-    assert (shard.records, shard.first, shard.position) == (3, Position("10", 0), Position("12", 0))
+    assert shard.position == Position("15", 0)
+    assert place.table().open(SHARD) == Position("15", 0)
 
 
 def test_a_file_in_the_middle_is_gone(place: Place) -> None:
