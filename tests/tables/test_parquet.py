@@ -308,6 +308,35 @@ def test_the_remedy_for_a_newest_commit_that_is_damaged(
     assert inspect_table(tmp_path / "table").ok
 
 
+@pytest.mark.parametrize("published", [0, 1, 2])
+def test_a_copy_that_makes_two_files_of_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, published: int) -> None:
+    """As `cp -r` does, of a table that a child was publishing into."""
+    left_while_publishing(tmp_path / "table", published, monkeypatch)
+    shutil.copytree(tmp_path / "table", tmp_path / "copy")
+    synced: list[Path] = []
+    monkeypatch.setattr(storage, "sync_file", synced.append)
+    assert opened(tmp_path / "copy")[1] == Position("6", 0)
+    files = sorted((tmp_path / "copy" / DATA).glob("3.0-*.parquet"))
+    assert len(files) == 2
+    assert [path for path in synced if "stream=clicks" in path.parts] == files[:published]  # before the staged ones go
+    assert not list((tmp_path / "copy" / "_staging" / FOLDERS).iterdir())
+    assert stored(tmp_path / "copy") == [1, 2, 3, 4, 5, 6]
+    assert inspect_table(tmp_path / "copy").ok
+
+
+@pytest.mark.parametrize("change", [lambda body: body + b"x", lambda body: bytes([body[0] ^ 1]) + body[1:]])
+def test_but_not_if_they_differ(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: Callable[[bytes], bytes]
+) -> None:
+    left_while_publishing(tmp_path / "table", 1, monkeypatch)
+    shutil.copytree(tmp_path / "table", tmp_path / "copy")
+    (file,) = (tmp_path / "copy" / DATA).glob("3.0-*.parquet")
+    file.write_bytes(change(file.read_bytes()))
+    with pytest.raises(SinkError, match="there is another file in the place of"):
+        opened(tmp_path / "copy")
+    assert list((tmp_path / "copy" / "_staging" / FOLDERS).iterdir())
+
+
 HOSTILE = {
     "an empty staging": {"staging": ""},
     "no staging": {"staging": None},

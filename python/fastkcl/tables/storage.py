@@ -1,6 +1,7 @@
 """The file system calls that change tables: a sink makes no others, except in scratch folders.
 
-    one step each      write_new, link, rename, unlink, remove, make, sync_file, sync_folder; status, names, read
+    one step each      write_new, link, rename, unlink, remove, make, sync_file, sync_folder
+    looks              status, file_status, names, read, are_equal
     made of those      create, replace, make_folder
 
 A power cut may undo everything that was not synced: a file's content until `sync_file`, a name in a folder (made, moved
@@ -34,6 +35,7 @@ from fastkcl.tables.base import RECOVERY, SinkError
 __all__ = [
     "ASIDE_NAME",
     "InTheWayError",
+    "are_equal",
     "create",
     "file_status",
     "link",
@@ -55,6 +57,8 @@ ASIDE_NAME: Final = re.compile(r"\.[0-9a-f]{16}")
 """Of a file that `create` or `replace` has not finished."""
 _MOST_BYTES = 64 << 20
 """Of a file that is read: a commit has a few hundred bytes, and a hundred for each of its files."""
+_PIECE = 1 << 20
+"""Bytes that are compared at once."""
 _NOWHERE = "a link that leads nowhere"
 _CIRCLE = "a link that leads in a circle"
 _MOVE = f"move it away, and restore the folder from a copy; {RECOVERY}"
@@ -219,6 +223,21 @@ def read(path: Path, most: int = _MOST_BYTES) -> bytes | None:
         return path.read_bytes()
     except FileNotFoundError:
         return None
+
+
+def are_equal(one: Path, other: Path) -> bool:
+    """Whether two files have the same bytes.
+
+    Raises:
+        FileNotFoundError: one is not there.
+    """
+    if one.stat().st_size != other.stat().st_size:
+        return False
+    with one.open("rb") as first, other.open("rb") as second:
+        while piece := first.read(_PIECE):
+            if second.read(_PIECE) != piece:
+                return False
+        return not second.read(1)
 
 
 def create(path: Path, body: bytes | memoryview, *, aside: Path | None = None) -> bool:

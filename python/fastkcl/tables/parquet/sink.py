@@ -263,11 +263,14 @@ class ParquetAppender(Appender):
                     ) from None
             except FileExistsError:
                 there, staged = storage.file_status(target), storage.file_status(source)
-                if there is not None and staged is not None and not os.path.samestat(there, staged):
+                if there is None or staged is None or os.path.samestat(there, staged):
+                    continue
+                if not storage.are_equal(target, source):
                     raise SinkError(
                         f"{target}: there is another file in the place of {source}, which is committed after"
                         f" {position_text(commit.after)}: a commit file was lost or removed; {RECOVERY}"
                     ) from None
+                storage.sync_file(target)  # by a copy of the table that made two files of one
         storage.sync_folder(self._data_folder)
         storage.remove(staging)
 
