@@ -240,6 +240,83 @@ def test_compaction_of_closed_days_beside_a_writer(lake: DeltaPlace) -> None:
     assert compact_delta(lake.url, lake.storage, before=date(2027, 1, 1), today=TODAY) == []  # today goes on
 
 
+def synced(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+    """The files and folders that are synced from now on."""
+    found: list[Path] = []
+    fsync = os.fsync
+
+    def noted(descriptor: int) -> None:
+        fsync(descriptor)
+        found.append(Path(f"/proc/self/fd/{descriptor}").readlink())
+
+    monkeypatch.setattr(os, "fsync", noted)
+    return found
+
+
+def test_what_a_compaction_has_made_is_synced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """deltalake syncs nothing: the large files, their folders, and then the entry, of each day."""
+    place = delta_posix(tmp_path)
+    table = place.table()
+    table.open(SHARD)
+    for number in range(6):
+        table.append(arrived([number], NOON + (number // 3) * DAY), as_they_are)
+    small, before = set(place.files()), set(place.entries())
+    calls = synced(monkeypatch)
+    assert len(compact_delta(place.url, today=TODAY)) == 2
+    root = Path(place.url)
+    large = [root / name for name in sorted(set(place.files()) - small)]
+    entries = [root / LOG / name for name in sorted(set(place.entries()) - before)]
+    assert (len(large), len(entries)) == (2, 2)
+    for file, entry in zip(large, entries, strict=True):
+        first = calls.index(entry)
+        assert calls.index(file) < calls.index(file.parent) < first < calls.index(root / LOG, first)
+    assert not small & {path.relative_to(root).as_posix() for path in calls if root in path.parents}
+
+
+def test_what_a_compaction_that_has_died_left_unsynced_is_synced_by_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = delta_posix(tmp_path)
+    table = place.table()
+    table.open(SHARD)
+    for number in range(3):
+        table.append(arrived([number]), as_they_are)
+    small = set(place.files())
+    place.handle().optimize.compact()
+    calls = synced(monkeypatch)
+    assert compact_delta(place.url, today=TODAY) == []
+    (large,) = set(place.files()) - small
+    file = Path(place.url, large)
+    assert calls.index(file) < calls.index(file.parent)
+
+
+def test_a_compaction_whose_file_a_power_cut_has_emptied_is_taken_back(tmp_path: Path) -> None:
+    """As docs/recovery.md says: the small files are there until VACUUM removes them."""
+    place = delta_posix(tmp_path)
+    table = place.table()
+    table.open(SHARD)
+    for number in range(3):
+        table.append(arrived([number]), as_they_are)
+    small = set(place.files())
+    place.handle().optimize.compact()
+    (large,) = set(place.files()) - small
+    entry = place.entries()[-1]
+    table.append(arrived([3]), as_they_are)
+    place.handle().create_checkpoint()
+    Path(place.url, large).write_bytes(b"")
+    assert f"{large}: it has 0 bytes, and the log says" in command(place, "inspect")[1]
+    place.store.replace(f"{LOG}/{entry}", b'{"commitInfo":{}}')
+    for name in ("_last_checkpoint", place.entries()[-1].replace(".json", ".checkpoint.parquet")):
+        place.store.remove(f"{LOG}/{name}")
+    assert place.numbers() == [0, 1, 2, 3]
+    code, said = command(place, "inspect")
+    assert code == 0, said
+    table = place.table()
+    table.open(SHARD)
+    table.append(arrived([4]), as_they_are)
+    assert place.numbers() == [0, 1, 2, 3, 4]
+
+
 @pytest.mark.parametrize("folder", [".", "a ü"])
 def test_compaction_does_not_wait_for_a_fifo_in_the_place_of_a_file(tmp_path: Path, folder: str) -> None:
     """In a process: one that waits in deltalake does not end by SIGINT."""

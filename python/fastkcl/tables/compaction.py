@@ -3,24 +3,30 @@
 deltalake does it (OPTIMIZE): one commit removes the small files and adds the large ones, without a change of rows.
 Writers can append at the same time, and readers see either the small files or the large ones. An open day would have to
 be compacted again later. So only the days before a given one are compacted, by default those before today.
+
+deltalake syncs nothing. So on POSIX each day's large files are synced after its commit, and then its entry. A power cut
+before that can leave an entry whose files are empty.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import date
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 from urllib.parse import unquote
 
 from fastkcl import ConfigurationError
 from fastkcl.tables.base import RECOVERY, SinkError
 from fastkcl.tables.delta.head import DeltaHead
-from fastkcl.tables.delta.log import log_damage
+from fastkcl.tables.delta.log import entry_key, log_damage
 from fastkcl.tables.formats import format_of
 from fastkcl.tables.object_store import ObjectStore, S3Storage
 from fastkcl.tables.parquet.table import store_of
 from fastkcl.tables.posix_store import PosixStore
 from fastkcl.tables.storage import file_status
+
+if TYPE_CHECKING:
+    from deltalake import DeltaTable
 
 __all__ = ["Compacted", "compact_delta", "refuse_iceberg"]
 
@@ -74,7 +80,7 @@ def compact_delta(
             so that a writer would stop, too; or something else is in the place of a file, such as a FIFO, which
             deltalake would wait for without end.
         ConfigurationError: deltalake is not installed.
-        OSError: it cannot be read.
+        OSError: it cannot be read, or not be synced.
     """
     try:
         from deltalake import DeltaTable
@@ -87,29 +93,85 @@ def compact_delta(
         raise SinkError(f"{store.url}: a table of a {form} is not compacted: {_REFUSED[form]}")
     if damage := log_damage(store):
         raise SinkError(f"{damage[0]}. {RECOVERY}")
-    DeltaHead(store).open()  # as a writer, which stops for damage under a checkpoint, too
+    head = DeltaHead(store)
+    first = head.open()  # as a writer, which stops for damage under a checkpoint, too
     options = store.library_options() if isinstance(store, ObjectStore) else None
     done = []
     try:
         table = DeltaTable(store.url, storage_options=options)
-        if isinstance(store, PosixStore):
-            for path in table.get_add_actions().column("path").to_pylist():
-                file = store.folder / unquote(path)
-                if file_status(file) is None:
-                    raise SinkError(f"{file}: the log names it, and it is missing: restore it from a copy")
-        if "date" not in table.metadata().partition_columns:
-            if before is not None:
-                raise SinkError(
-                    f"{store.url}: is not partitioned by date, so it has no days before {before}: leave --before"
-                )
-            metrics = table.optimize.compact()
-            done.append(Compacted("the table", metrics["numFilesRemoved"], metrics["numFilesAdded"]))
-        else:
-            end = str(min(before or today, today))
-            days = {str(each["date"]) for each in table.partitions() if each.get("date") is not None}
-            for day in sorted(day for day in days if day < end):
-                metrics = table.optimize.compact(partition_filters=[("date", "=", day)])
-                done.append(Compacted(f"date={day}", metrics["numFilesRemoved"], metrics["numFilesAdded"]))
+        kept = _Kept(store, -1 if first is None else first.version) if isinstance(store, PosixStore) else None
+        if kept is not None:
+            kept.check(table)
+            kept.keep(table)
+        for part, filters in _parts(store.url, table, before, today):
+            metrics = table.optimize.compact(partition_filters=filters)
+            done.append(Compacted(part, metrics["numFilesRemoved"], metrics["numFilesAdded"]))
+            if kept is not None:
+                kept.keep(table)
     except DeltaError as error:
         raise SinkError(f"{store.url}: {str(error).partition(chr(10))[0]}") from error
+    if kept is not None:
+        head.open()  # syncs a checkpoint that deltalake has made
     return [each for each in done if each.removed]
+
+
+def _parts(
+    url: str, table: DeltaTable, before: date | None, today: date
+) -> list[tuple[str, list[tuple[str, str, str]] | None]]:
+    """The parts of a table that are compacted, and deltalake's filters of them.
+
+    Raises:
+        SinkError: it has no days, and `before` is given.
+    """
+    if "date" not in table.metadata().partition_columns:
+        if before is not None:
+            raise SinkError(f"{url}: is not partitioned by date, so it has no days before {before}: leave --before")
+        return [("the table", None)]
+    end = str(min(before or today, today))
+    days = {str(each["date"]) for each in table.partitions() if each.get("date") is not None}
+    return [(f"date={day}", [("date", "=", day)]) for day in sorted(day for day in days if day < end)]
+
+
+class _Kept:
+    """What is synced of a table on POSIX.
+
+    Args:
+        store: the table's.
+        version: up to which the entries are synced.
+    """
+
+    def __init__(self, store: PosixStore, version: int) -> None:
+        self._store = store
+        self._version = version
+        self._paths: set[str] = set()
+
+    def check(self, table: DeltaTable) -> None:
+        """See that each file that a table names is there, and is a file.
+
+        Raises:
+            SinkError: it is not.
+        """
+        for path in _paths(table):
+            file = self._store.folder / path
+            if file_status(file) is None:
+                raise SinkError(f"{file}: the log names it, and it is missing: restore it from a copy")
+            if path.startswith("after-") or "/after-" in path:  # a writer of ours syncs before its entry
+                self._paths.add(path)
+
+    def keep(self, table: DeltaTable) -> None:
+        """Sync the files that are new in a table, their folders, and then the entries that name them.
+
+        An earlier run, or another program's, may have died before the sync of its own.
+        """
+        new = _paths(table) - self._paths
+        for path in sorted(new):
+            self._store.settle(path)
+        self._paths |= new
+        entries = [entry_key(version) for version in range(self._version + 1, table.version() + 1)]
+        if there := [key for key in entries if file_status(self._store.folder / key) is not None]:
+            self._store.settle(*there)
+        self._version = table.version()
+
+
+def _paths(table: DeltaTable) -> set[str]:
+    return {unquote(path) for path in table.get_add_actions().column("path").to_pylist()}
