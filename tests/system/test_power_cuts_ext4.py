@@ -27,6 +27,7 @@ from waiting import PATIENCE, wait_until
 pytestmark = [pytest.mark.system, pytest.mark.long, pytest.mark.timeout(7200)]
 
 CUTS = int(os.environ.get("FASTKCL_EXT4_CUTS", "60"))
+SQLITE_CUTS = 10
 SHUTDOWN, NO_LOG_FLUSH = 0x8004587D, 2  # EXT4_IOC_SHUTDOWN, EXT4_GOING_FLAGS_NOLOGFLUSH
 COMMITS = 205
 
@@ -119,3 +120,18 @@ def test_a_file_system_that_is_shut_down(tmp_path: Path, ext4: Ext4, kind: objec
         assert writer.wait(PATIENCE) == 0
     assert inspect_table(table).ok
     print(f"{cuts} cuts, {told} commits")
+
+
+def test_a_commit_of_an_iceberg_table_in_sqlite_that_was_told_is_there(ext4: Ext4) -> None:
+    """Cut right after `append` has returned. By SQLite's default, the last commit is gone after each cut."""
+
+    def ask(count: int) -> int:
+        command = [sys.executable, str(PROGRAMS / "iceberg_before_a_cut.py"), str(ext4.folder), str(count)]
+        return int(subprocess.run(command, check=True, stdout=subprocess.PIPE, timeout=PATIENCE).stdout)
+
+    chance = random.Random(0)
+    for cut in range(SQLITE_CUTS):
+        told = ask(chance.randrange(1, 4))
+        ext4.unmount()
+        ext4.mount()
+        assert ask(0) == told, f"cut {cut}"

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import sqlite3
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -14,8 +16,10 @@ import pytest
 from click.testing import CliRunner
 from fastkcl import Position
 from fastkcl.cli.main import cli
-from fastkcl.tables import IcebergTable, Shard, SinkError, WriteCancelledError
+from fastkcl.tables import IcebergTable, Shard, SinkError, WriteCancelledError, storage
 from fastkcl.tables.iceberg import head as head_module
+from fastkcl.tables.iceberg.catalog import open_catalog
+from fastkcl.tables.iceberg.sqlite import settle
 from fastkcl.tables.store import StoreError
 from iceberg_helpers import NAME, IcebergPlace, as_columns, every_place, plans, sql_posix, written
 from pyiceberg.transforms import DayTransform, HourTransform, MonthTransform, YearTransform
@@ -37,6 +41,49 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[IcebergPla
 def local(tmp_path: Path) -> IcebergPlace:
     """The cheapest one."""
     return sql_posix(tmp_path)
+
+
+# ---- a catalog in SQLite ----------------------------------------------------------------------------------------
+
+
+def test_a_commit_in_sqlite_outlives_a_power_cut(local: IcebergPlace, tmp_path: Path) -> None:
+    """3 is EXTRA: the removal of the journal is synced, too. On each connection, the first one of pyiceberg's own."""
+    engine = open_catalog(local.catalog).engine  # type: ignore[attr-defined]
+    with engine.connect() as first, engine.connect() as second:
+        for connection in (first, second):
+            assert connection.exec_driver_sql("PRAGMA synchronous").scalar() == 3
+    with sqlite3.connect(tmp_path / "catalog.db") as theirs:
+        assert theirs.execute("PRAGMA synchronous").fetchone() == (2,)
+
+
+def test_a_commit_in_sqlite_that_a_writer_finds_is_synced(
+    local: IcebergPlace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its writer may have died before that: its journal would come back, and take the commit back."""
+    written(local, (1, 3))
+    synced: list[Path] = []
+    sync_folder = storage.sync_folder
+
+    def noted(folder: Path) -> None:
+        sync_folder(folder)
+        synced.append(folder)
+
+    monkeypatch.setattr(storage, "sync_folder", noted)
+    assert local.table().open(SHARD) == Position("3", 0)
+    assert synced == [tmp_path]
+
+    def failing(folder: Path) -> None:
+        raise OSError(errno.EIO, "Input/output error", str(folder))
+
+    monkeypatch.setattr(storage, "sync_folder", failing)
+    with pytest.raises(StoreError, match=r"sync the catalog of db\.clicks: .*Input/output error"):
+        local.table().open(SHARD)
+
+
+def test_a_catalog_in_memory_has_no_folder() -> None:
+    catalog = open_catalog({"type": "sql", "uri": "sqlite://", "warehouse": "file:///tmp/none"})
+    settle(catalog)
+    assert catalog.list_namespaces() == []
 
 
 # ---- one writer -------------------------------------------------------------------------------------------------

@@ -1,7 +1,7 @@
 """Iceberg's catalogs, by pyiceberg: which of them a table may be in, and how one is opened.
 
     rest    a REST catalog       the server compares, and writes the metadata
-    sql     a database           a row of the table is replaced if it is still as it was
+    sql     a database           a row of the table is replaced if it is still as it was; `sqlite` keeps it
     glue    AWS Glue             UpdateTable with the VersionId that was read
 
 Others have no comparison that a commit could rely on, or none that was tried.
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from fastkcl import ConfigurationError
 from fastkcl.tables.base import SinkError, in_one_line
+from fastkcl.tables.iceberg.sqlite import make_durable
 from fastkcl.tables.store import StoreError
 
 if TYPE_CHECKING:
@@ -80,6 +81,7 @@ def open_catalog(catalog: Mapping[str, str]) -> Catalog:
         ) from error
     if type(opened).__name__ not in _CLASSES:
         raise ConfigurationError(f"catalog: tables cannot be written in a {type(opened).__name__}: give {_CHOICES}")
+    make_durable(opened)
     return opened
 
 

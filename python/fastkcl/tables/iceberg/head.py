@@ -35,6 +35,7 @@ from fastkcl.tables.folders import shard_folders
 from fastkcl.tables.iceberg.catalog import asked, loaded
 from fastkcl.tables.iceberg.file import new_schema
 from fastkcl.tables.iceberg.io import DamagedError, MissingError, check_locations, storage_of
+from fastkcl.tables.iceberg.sqlite import settle
 from fastkcl.tables.iceberg.state import POSITION, Seen, position_value
 from fastkcl.tables.store import StoreError
 
@@ -111,6 +112,7 @@ class IcebergHead:
         """
         try:
             table = loaded(self._name, self._catalog)
+            asked(f"sync the catalog of {self._name}", lambda: settle(self._catalog))
         except (NoSuchTableError, NoSuchNamespaceError):
             if self._seen is not None:
                 raise SinkError(
