@@ -134,3 +134,4 @@ def without_files(monkeypatch: pytest.MonkeyPatch) -> None:
         return {each.id: each.files for each in requests}, []
 
     monkeypatch.setattr(IcebergCommitter, "_files", files)
+    monkeypatch.setattr(IcebergCommitter, "gone", lambda *_: [])

@@ -18,11 +18,11 @@ from delta_table_helpers import DeltaPlace, delta_posix, delta_s3
 from fastkcl import Position
 from fastkcl.tables import DeltaTable, Shard
 from fastkcl.tables.base import SinkError
-from fastkcl.tables.delta.group import add_action, checked, files_of
+from fastkcl.tables.delta.group import add_action, checked, files_of, sizes_of
 from fastkcl.tables.group import Answer, Member, Outcome, Request, Turn, choose
 from fastkcl.tables.group_folder import FolderError, Meeting, PosixFolder, bytes_of, request_of
 from table_helpers import arrived, as_they_are
-from waiting import PATIENCE
+from waiting import PATIENCE, wait_until
 
 SHARDS = [Shard("clicks", f"shardId-{number:012}") for number in range(6)]
 SHARD = SHARDS[0]
@@ -235,6 +235,61 @@ def test_one_entry_commits_what_others_have_left(place: DeltaPlace) -> None:
     assert tables[2].append(arrived([4, 5, 6]), as_they_are) == Position("6", 0)
     assert tables[1].append(arrived([4, 5, 6]), as_they_are) == Position("6", 0)
     assert place.numbers() == sorted([1, 2, 3, 4] + [1, 2, 3, 4, 5, 6] * 2)
+
+
+def left_by(place: DeltaPlace, table: DeltaTable, numbers: list[int]) -> tuple[Request, str]:
+    """The request that a child has left, and its file."""
+    snapshot = table._moved_on([])
+    request = table._stage(arrived(numbers), as_they_are).request(snapshot.id, table._shard_opened)
+    meeting_of(place, lambda meeting: meeting.leave(request))
+    (key,) = sizes_of(request)
+    return request, key
+
+
+@pytest.mark.parametrize("body", [None, b"PAR1"], ids=["gone", "cut off"])
+def test_a_request_of_a_dead_child_whose_file_is_gone_is_not_committed(place: DeltaPlace, body: bytes | None) -> None:
+    """VACUUM has taken it, or the table was restored from a copy: its records are delivered again."""
+    tables = [opened(place, shard) for shard in SHARDS[:3]]
+    for table in tables:
+        table.append(arrived([1, 2, 3]), as_they_are)
+    lost, key = left_by(place, tables[1], [4, 5])
+    whole, _ = left_by(place, tables[2], [4])
+    place.store.remove(key)
+    if body is not None:
+        place.store.create(key, body)
+    tables[0].append(arrived([4]), as_they_are)
+    answer = meeting_of(place, lambda meeting: meeting.answer(lost.id))
+    assert answer.outcome is Outcome.REFUSED
+    assert f"{key}: it has {'no' if body is None else 4} bytes now, and had" in answer.why
+    assert meeting_of(place, lambda meeting: meeting.answer(whole.id)).outcome is Outcome.COMMITTED
+    assert place.numbers() == sorted([1, 2, 3, 4] * 2 + [1, 2, 3])
+    assert opened(place, SHARDS[1]).append(arrived([4, 5]), as_they_are) == Position("5", 0)
+    assert place.numbers() == sorted([1, 2, 3, 4] * 2 + [1, 2, 3, 4, 5])
+
+
+def test_a_child_whose_file_is_gone_while_it_waits_writes_it_again(place: DeltaPlace) -> None:
+    table = opened(place, SHARD)
+    table.append(arrived([1, 2, 3]), as_they_are)
+    made: list[Any] = []
+
+    def wait(meeting: Meeting) -> None:
+        lock = meeting.lock()
+        assert lock is not None
+        with lock:
+            thread.start()
+            (request,) = wait_until(meeting.requests, "the child's request")
+            (key,) = sizes_of(request)
+            place.store.remove(key)
+            meeting.reply(Answer(request.id, Outcome.REFUSED, "its file is gone"))
+
+    def append() -> None:
+        made.append(table.append(arrived([4, 5]), as_they_are))
+
+    thread = threading.Thread(target=append)
+    meeting_of(place, wait)
+    thread.join(PATIENCE)
+    assert made == [Position("5", 0)]
+    assert place.numbers() == [1, 2, 3, 4, 5]
 
 
 def test_six_shards_at_once(place: DeltaPlace) -> None:

@@ -15,12 +15,12 @@ from typing import Any
 import pytest
 from fastkcl import Position
 from fastkcl.tables import IcebergTable, Shard, SinkError
-from fastkcl.tables.group import Outcome, Request
+from fastkcl.tables.group import Answer, Outcome, Request
 from fastkcl.tables.group_folder import Meeting, PosixFolder, bytes_of, request_of
-from fastkcl.tables.iceberg.group import IcebergCommitter
+from fastkcl.tables.iceberg.group import IcebergCommitter, sizes_of
 from iceberg_helpers import IcebergPlace, every_place, sql_posix, written
 from table_helpers import NOON, arrived, as_they_are
-from waiting import PATIENCE
+from waiting import PATIENCE, wait_until
 
 SHARDS = [Shard("clicks", f"shardId-{number:012}") for number in range(6)]
 SHARD = SHARDS[0]
@@ -87,6 +87,49 @@ def test_one_snapshot_commits_what_others_have_left(place: IcebergPlace) -> None
     assert tables[2].append(arrived([4, 5, 6]), as_they_are) == Position("6", 0)
     assert tables[1].append(arrived([4, 5, 6]), as_they_are) == Position("6", 0)
     assert place.numbers() == sorted([1, 2, 3, 4] + [1, 2, 3, 4, 5, 6] * 2)
+
+
+def test_a_request_of_a_dead_child_whose_file_is_gone_is_not_committed(place: IcebergPlace) -> None:
+    """The table was restored from a copy, or an engine has cleaned up: its records are delivered again."""
+    tables = [opened(place, shard, (1, 3)) for shard in SHARDS[:3]]
+    lost, whole = staged(tables[1], [4, 5]), staged(tables[2], [4])
+    for request in (lost, whole):
+        meeting_of(tables[0], lambda meeting, request=request: meeting.leave(request))
+    (path,) = sizes_of(lost)
+    tables[1]._table.io.delete(path)
+    tables[0].open(SHARD)
+    assert tables[0].append(arrived([4]), as_they_are) == Position("4", 0)
+    answer = meeting_of(tables[0], lambda meeting: meeting.answer(lost.id))
+    assert answer.outcome is Outcome.REFUSED
+    assert f"{path}: it has no bytes now, and had" in answer.why
+    assert meeting_of(tables[0], lambda meeting: meeting.answer(whole.id)).outcome is Outcome.COMMITTED
+    assert place.numbers() == sorted([1, 2, 3, 4] * 2 + [1, 2, 3])
+    assert tables[1].append(arrived([4, 5]), as_they_are) == Position("5", 0)
+    assert place.numbers() == sorted([1, 2, 3, 4] * 2 + [1, 2, 3, 4, 5])
+
+
+def test_a_child_whose_file_is_gone_while_it_waits_writes_it_again(local: IcebergPlace) -> None:
+    table = opened(local, SHARD, (1, 3))
+    made: list[Any] = []
+
+    def wait(meeting: Meeting) -> None:
+        lock = meeting.lock()
+        assert lock is not None
+        with lock:
+            thread.start()
+            (request,) = wait_until(meeting.requests, "the child's request")
+            (path,) = sizes_of(request)
+            Path(path.removeprefix("file://")).unlink()
+            meeting.reply(Answer(request.id, Outcome.REFUSED, "its file is gone"))
+
+    def append() -> None:
+        made.append(table.append(arrived([4, 5]), as_they_are))
+
+    thread = threading.Thread(target=append)
+    meeting_of(table, wait)
+    thread.join(PATIENCE)
+    assert made == [Position("5", 0)]
+    assert local.numbers() == [1, 2, 3, 4, 5]
 
 
 def test_six_shards_at_once(local: IcebergPlace) -> None:

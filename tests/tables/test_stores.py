@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import sys
 import threading
@@ -17,6 +18,7 @@ from fastkcl.local_aws import LocalAws
 from fastkcl.tables import S3Storage, SinkError
 from fastkcl.tables import object_store as module
 from fastkcl.tables.object_store import ObjectStore
+from fastkcl.tables.posix_store import PosixStore
 from fastkcl.tables.store import StoreError
 from http_servers import answering, request_of, server
 from local_aws_helpers import new_name
@@ -68,6 +70,23 @@ def test_what_is_empty_or_absent(place: Place) -> None:
     assert place.store.files("absent") == []
     assert place.store.folders("absent") == []
     assert place.store.claimed("absent") is None
+
+
+def test_sizes_of_files_that_are_there_and_of_those_that_are_not(place: Place) -> None:
+    place.store.create("a/ten", BODY)
+    place.store.create("a/empty", b"")
+    many = ["a/ten", "a/absent", "a/empty", "a", "b/ten"] * 10
+    assert place.store.sizes(many) == [10, None, 0, None, None] * 10
+    assert place.store.sizes(["a/absent"]) == [None]
+    assert place.store.sizes([]) == []
+
+
+def test_sizes_in_the_place_of_which_something_else_is(tmp_path: Path) -> None:
+    store = PosixStore(tmp_path)
+    (tmp_path / "file").write_bytes(BODY)
+    os.mkfifo(tmp_path / "fifo")
+    (tmp_path / "circle").symlink_to("circle")
+    assert store.sizes(["file", "file/in", "fifo", "circle", "circle/in"]) == [10, None, None, None, None]
 
 
 def test_files_and_folders_of_a_folder_alone_in_order(place: Place) -> None:

@@ -12,20 +12,23 @@ or never, even after the death of the child that made it: the rows are still cor
 
 Rules: a commit takes one request from each shard. A zombie and its successor continue from the same position, and both
 compare equal to the table's; the next commit refuses the second one. Requests older than an hour are never committed.
+A child may have died long before its request is committed, and its files may be gone: by VACUUM, or as the table was
+restored from a copy. So the files of others' requests are looked for. A child looks for its own before it commits alone
+what was not committed with others.
 `Committer.commit` answers each request that it gets; `Outcome.AGAIN` means that it did nothing for the request.
 """
 
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol, TypeAlias
 
 from fastkcl import Position
 from fastkcl.tables.base import Shard, SinkError
 
-__all__ = ["MOST_AGE", "PATIENCE", "Answer", "Committer", "Member", "Outcome", "Request", "Turn", "choose"]
+__all__ = ["MOST_AGE", "PATIENCE", "Answer", "Committer", "Member", "Outcome", "Request", "Turn", "choose", "gone"]
 
 PATIENCE: Final = 3.0
 """Seconds that a child waits for an answer, or for the lock."""
@@ -155,3 +158,27 @@ def choose(
         else:
             chosen[request.shard] = request
     return list(chosen.values()), answers
+
+
+def gone(
+    requests: Sequence[Request],
+    files: Callable[[Request], Mapping[str, int]],
+    sizes: Callable[[Sequence[str]], Sequence[int | None]],
+) -> list[Answer]:
+    """Refusals of the requests of which a file is not there, or not whole.
+
+    Args:
+        requests: checked.
+        files: those of a request, with their bytes.
+        sizes: the bytes of files now, None for each that is not there.
+    """
+    named = [(request, path, size) for request in requests for path, size in files(request).items()]
+    if not named:
+        return []
+    found = sizes([path for _, path, _ in named])
+    why = {
+        request.id: f"{path}: it has {'no' if there is None else there} bytes now, and had {size}"
+        for (request, path, size), there in zip(named, found, strict=True)
+        if there != size
+    }
+    return [Answer(request_id, Outcome.REFUSED, reason) for request_id, reason in why.items()]

@@ -11,7 +11,7 @@ import os
 import secrets
 import stat
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO, Final
@@ -132,6 +132,17 @@ class PosixStore:
                 return file.read(count)
         except FileNotFoundError:
             return None
+
+    def sizes(self, keys: Sequence[str]) -> list[int | None]:
+        """See `Store.sizes`."""
+        found: list[int | None] = []
+        for key in keys:
+            try:
+                status = storage.file_status(self._root / key)
+            except SinkError:
+                status = None
+            found.append(None if status is None else status.st_size)
+        return found
 
     def files(self, folder: str, after: str = "") -> list[Entry]:
         """See `Store.files`."""

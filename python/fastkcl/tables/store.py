@@ -9,6 +9,7 @@
     read     a small file, or None if it is absent
     open     a file to read parts of, or None if it is absent
     tail     the end of a file, or None if it is absent
+    sizes    how large files are, None for each that is absent
     files    the files below a folder, in order, complete
     folders  the folders in a folder, in order, complete
     walk     all files except those that no reader looks at
@@ -21,6 +22,7 @@ within a minute or two. Its `StoreError` names the call, the object and the reme
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import BinaryIO, NamedTuple, Protocol
 
 __all__ = ["Entry", "Found", "Store", "StoreError", "is_visible"]
@@ -104,6 +106,9 @@ class Store(Protocol):
 
     def tail(self, key: str, count: int) -> bytes | None:
         """The last bytes of a file, at most so many; None if there is none."""
+
+    def sizes(self, keys: Sequence[str]) -> list[int | None]:
+        """The bytes of each file; None if there is none, or something else is in its place."""
 
     def files(self, folder: str, after: str = "") -> list[Entry]:
         """The files in a folder itself, by their keys in the order of their bytes; none if it is not there.

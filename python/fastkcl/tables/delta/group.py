@@ -20,7 +20,7 @@ from fastkcl.tables.delta.file import folder_of
 from fastkcl.tables.folders import position_text
 from fastkcl.tables.group import Request
 
-__all__ = ["add_action", "checked", "entry_of", "files_of"]
+__all__ = ["add_action", "checked", "entry_of", "files_of", "sizes_of"]
 
 _MOST_FILES: Final = 4096  # of a request: one for each day
 _MOST_SIZE: Final = 5 << 30  # bytes, of one PUT
@@ -58,6 +58,11 @@ def files_of(adds: Sequence[Json], fields: Sequence[Json], partition_columns: Se
         partition_columns: of the table.
     """
     return {"adds": list(adds), "fields": list(fields), "columns": list(partition_columns)}
+
+
+def sizes_of(request: Request) -> dict[str, int]:
+    """The files of a request that was checked, from the table's folder on, and their bytes."""
+    return {unquote(action["add"]["path"]): action["add"]["size"] for action in request.files["adds"]}
 
 
 def checked(request: Request, partition_columns: Sequence[str]) -> list[Json]:

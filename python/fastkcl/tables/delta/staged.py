@@ -31,6 +31,8 @@ class Staged:
     """Columns of all of them, as the JSON of a schema has them."""
     adds: list[Any] = field(default_factory=list)
     """Actions."""
+    is_gone: bool = False
+    """A file of them is not there any more."""
     id: str = field(default_factory=lambda: secrets.token_hex(12))
     """Of the request to commit them."""
 

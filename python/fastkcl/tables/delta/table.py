@@ -13,7 +13,8 @@
       5. checkpoint each hundredth version
 
 A commit is five requests at any version: a PUT of the file, a GET of the head's entry and one of the next, which is not
-there, a PUT of the entry, and a GET of `_last_checkpoint`. `delta.head` has 3 and 4, `delta.actions` the position.
+there, a PUT of the entry, and a GET of `_last_checkpoint`; a shared one has a HEAD of each other child's file, too.
+`delta.head` has 3 and 4, `delta.actions` the position.
 
 A zombie continues from an old position. The entries that it reads in step 3 show this, and its file is left for the
 table's next VACUUM. DeltaSink writes the same positions, so that both can write to one table.
@@ -41,7 +42,7 @@ from fastkcl.tables.delta.checkpoint import is_due, make_checkpoint
 from fastkcl.tables.delta.checkpoint_comparison import EntryError
 from fastkcl.tables.delta.file import ORIGIN, folder_of, origin_fields, partition_values, storable, with_origin
 from fastkcl.tables.delta.found_files import moved_in
-from fastkcl.tables.delta.group import add_action, checked, entry_of
+from fastkcl.tables.delta.group import add_action, checked, entry_of, sizes_of
 from fastkcl.tables.delta.head import DeltaHead
 from fastkcl.tables.delta.log import delta_folder
 from fastkcl.tables.delta.rules import Rules, checked_fields
@@ -49,7 +50,7 @@ from fastkcl.tables.delta.snapshot import Snapshot
 from fastkcl.tables.delta.staged import Staged, days
 from fastkcl.tables.folders import check_names, position_text, shard_folders
 from fastkcl.tables.given_up import NOTES, GivenUp, note, noted, upto_of
-from fastkcl.tables.group import Answer, Outcome, Request, choose
+from fastkcl.tables.group import Answer, Outcome, Request, choose, gone
 from fastkcl.tables.group_folder import HAS_LOCKS, PosixFolder
 from fastkcl.tables.object_store import ObjectStore, S3Storage
 from fastkcl.tables.parquet_file import parquet_bytes
@@ -288,6 +289,7 @@ class DeltaTable:
         """Whether files can still be committed: they follow the position, and VACUUM has not taken them."""
         return (
             staged.after == self._position
+            and not staged.is_gone
             and staged.partition_columns == self._columns(self._head.snapshot)
             and running_seconds() - staged.at < _OLD
         )
@@ -339,10 +341,15 @@ class DeltaTable:
         request = staged.request(snapshot.id, self._shard_opened)
         if not self._combiner.commit(request, committer, committer.forget):
             self._moved_on(staged.fields)
+            staged.is_gone = bool(self._gone([request]))  # seconds have passed, or another child has said so
             return not self._fits(staged)
         if self._fits(staged):
             self._moved_on(staged.fields)
         return not self._fits(staged)
+
+    def _gone(self, requests: Sequence[Request]) -> list[Answer]:
+        """Refusals of requests whose files are not there."""
+        return gone(requests, sizes_of, self._store.sizes)
 
     def _evolved(self, snapshot: Snapshot, fields: Sequence[Any]) -> Any:  # noqa: ANN401 - an action
         """The table's metadata with the columns that it lacks; None if it lacks none.
@@ -450,6 +457,9 @@ class _Committer:
         ids = {answer.id for answer in refused}
         sound = [own, *(each for each in others if each.id not in ids)]
         chosen, answers = choose(sound, snapshot.id, lambda shard: snapshot.position(shard, table.url))
+        answers += table._gone([each for each in chosen if each is not own])
+        ids = {answer.id for answer in answers}
+        chosen = [each for each in chosen if each.id not in ids]
         if not chosen:
             return [*refused, *answers]
         if own in chosen:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from fastkcl.tables.base import SinkError, in_one_line
 from fastkcl.tables.folders import position_text
-from fastkcl.tables.group import Answer, Outcome, Request, choose
+from fastkcl.tables.group import Answer, Outcome, Request, choose, gone
 
 if TYPE_CHECKING:
     from pyiceberg.manifest import DataFile
@@ -78,7 +78,8 @@ class IcebergCommitter:
         files, answers = self._files(requests)
         sound = [each for each in requests if each.id in files]
         chosen, passed = choose(sound, seen.uuid, seen.position)
-        answers += passed
+        answers += passed + (lost := self.gone([each for each in chosen if each is not own]))
+        chosen = [each for each in chosen if each.id not in {answer.id for answer in lost}]
         if chosen:
             if own in chosen:
                 self._wanted()
@@ -92,6 +93,19 @@ class IcebergCommitter:
             answers += [Answer(each.id, outcome) for each in chosen]
         by_id = {each.id: each for each in answers}
         return [by_id[each.id] for each in requests]
+
+    def gone(self, requests: Sequence[Request]) -> list[Answer]:
+        """Refusals of requests whose files are not there.
+
+        Raises:
+            StoreError: nobody knows.
+        """
+        from fastkcl.tables.iceberg.io import sizes, storage_of
+
+        table = self._head.table
+        assert table is not None
+        storage, root = storage_of(table.io.properties), table.location()
+        return gone(requests, sizes_of, lambda locations: sizes(locations, storage, root))
 
     def _files(self, requests: Sequence[Request]) -> tuple[dict[str, list[DataFile]], list[Answer]]:
         """The files of each request that can be committed, and answers to the others."""
@@ -122,6 +136,11 @@ def about(request: Request) -> dict[str, Any]:
         "upto": position_text(request.upto),
         "rows": request.rows,
     }
+
+
+def sizes_of(request: Request) -> dict[str, int]:
+    """The files of a request that was checked, by their locations, and their bytes."""
+    return {each["path"]: each["size"] for each in request.files["files"]}
 
 
 def _files_of(request: Request, schema: Schema, spec: PartitionSpec) -> list[DataFile]:

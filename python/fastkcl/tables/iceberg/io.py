@@ -14,6 +14,7 @@ from __future__ import annotations
 import errno
 import io
 import os
+from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -39,6 +40,7 @@ __all__ = [
     "check_locations",
     "locations_of",
     "is_on_s3",
+    "sizes",
     "storage_of",
     "store_and_key",
     "table_store",
@@ -210,6 +212,29 @@ def store_and_key(location: str, storage: S3Storage, table: str | None = None) -
     if table is not None and path.is_relative_to(above := _path(table)):
         root = above
     return PosixStore(root), path.relative_to(root).as_posix()
+
+
+def sizes(locations: Sequence[str], storage: S3Storage, table: str) -> list[int | None]:
+    """The bytes of each file of a table; None if there is none.
+
+    Args:
+        locations: of the files.
+        storage: how S3 is reached.
+        table: the table's location.
+
+    Raises:
+        SinkError: one is neither on S3 nor in a folder.
+        OSError: nobody knows.
+    """
+    places: dict[str, tuple[Store, list[str]]] = {}
+    where = []
+    for location in locations:
+        store, key = store_and_key(location, storage, table)
+        keys = places.setdefault(store.url, (store, []))[1]
+        where.append((store.url, len(keys)))
+        keys.append(key)
+    found = {url: store.sizes(keys) for url, (store, keys) in places.items()}
+    return [found[url][number] for url, number in where]
 
 
 def table_store(location: str, storage: S3Storage) -> Store:

@@ -156,6 +156,10 @@ class Append(Generic[F]):
         """Files are there, for rows that follow a position."""
         self._staged = (after, columns, at)
 
+    def lost(self) -> None:
+        """The files are not there any more."""
+        self._staged = None
+
     def refused(self) -> None:
         """Somebody else's commit came first."""
         self.conflicts += 1

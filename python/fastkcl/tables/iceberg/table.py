@@ -177,6 +177,8 @@ class IcebergTable:
                         alone = False
                     else:
                         alone = not self._share(request, committer, self._combiner)
+                        if alone and committer.gone([request]):  # seconds have passed, or another child has said so
+                            run.lost()
                 case Do.DONE:
                     raise AssertionError("its rows were after the position")
                 case Do.GIVE_UP:
