@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -29,6 +30,7 @@ from fastkcl.tables.delta.actions import application_id, beginning, transactions
 from fastkcl.tables.delta.log import newest_checkpoint
 from fastkcl.tables.delta.sink import position, shards
 from fastkcl.tables.formats import inspect_table
+from fastkcl.tables.orphans import LEAST_AGE
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import (
     ArrayType,
@@ -441,6 +443,48 @@ def before_commit(monkeypatch: pytest.MonkeyPatch, *happens: Callable[[], object
         return commit(*arguments, **options)
 
     monkeypatch.setattr(DeltaSink, "_commit", interrupted)
+
+
+def staged_by_a_sleeper(folder: Path) -> list[Path]:
+    """The files in the table's folder that no entry names."""
+    named = {unquote(path) for path in DeltaTable(folder).get_add_actions().column("path").to_pylist()}
+    return [path for path in folder.rglob("*.parquet") if path.relative_to(folder).as_posix() not in named]
+
+
+def test_a_sleeper_whose_files_are_gone_writes_them_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Asleep for days right before its entry, and `fastkcl sink orphans --delete` or VACUUM meanwhile."""
+    sink, _ = opened(tmp_path)
+    sink.write(rows(1, 3), SESSION)
+
+    def sleep() -> None:
+        for file in staged_by_a_sleeper(tmp_path):
+            file.unlink()
+
+    before_commit(monkeypatch, sleep)
+    assert sink.write(rows(4, 6), SESSION) == Position("6", 0)
+    assert stored(tmp_path) == [1, 2, 3, 4, 5, 6]
+    assert staged_by_a_sleeper(tmp_path) == []
+
+
+def test_files_older_than_an_orphan_may_be_are_not_committed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are there now; before the entry is made they may be gone."""
+    sink, _ = opened(tmp_path)
+    sink.write(rows(1, 3), SESSION)
+    now = [0.0]
+    monkeypatch.setattr(delta_module, "running_seconds", lambda: now[0])
+    first: list[str] = []
+    parquet = FakeWriter.parquet
+
+    def slow(writer: FakeWriter, url: str) -> None:
+        parquet(writer, url)
+        first.append(url)
+        now[0] += LEAST_AGE if len(first) == 1 else 1
+
+    monkeypatch.setattr(FakeWriter, "parquet", slow)
+    assert sink.write(rows(4, 6), SESSION) == Position("6", 0)
+    assert len(first) == 2
+    assert stored(tmp_path) == [1, 2, 3, 4, 5, 6]
+    assert staged_by_a_sleeper(tmp_path) == []
 
 
 def test_what_fences_off_a_zombie_of_an_earlier_version(tmp_path: Path) -> None:

@@ -9,8 +9,9 @@
 A version of a Delta table names the files that it removes; these belong to VACUUM. Files are listed before the log is
 read, and entries before the checkpoint that may replace them. So files that are committed in the meantime are named.
 
-Rules: a file younger than a day is never an orphan. A writer stages older files again, and commits younger ones. Only
-Parquet data files count; deletion vectors have other names. A file in another table below is that one's (`nested`).
+Rules: a file younger than a day is never an orphan. A writer stages files again that are older than 23 hours before
+their commit. A DeltaSink also looks whether they are there. Only Parquet data files count; deletion vectors have other
+names. A file in another table below is that one's (`nested`).
 """
 
 from __future__ import annotations

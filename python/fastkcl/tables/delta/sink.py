@@ -22,7 +22,8 @@ A second entry V + 1 fails, and that is the comparison: nobody else has continue
 After a commit of another shard the next version is tried. The log is opened once, and moved on (`delta.head`): a write
 costs the same at any version.
 
-A file that was staged and never committed is in nobody's way, and goes with the table's next VACUUM.
+A file that was staged and never committed is in nobody's way, and goes with the table's next VACUUM. A writer that has
+slept so long that its own files may be gone writes them again.
 
 For POSIX file systems, local or shared by all of Spark's machines under one path.
 """
@@ -38,12 +39,14 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
+from urllib.parse import unquote
 
 from fastkcl import Position
 from fastkcl.stdio.log import logger
 from fastkcl.tables import storage
 from fastkcl.tables.appender import Appender, R
 from fastkcl.tables.base import RECOVERY, Files, Rows, Shard, SinkError
+from fastkcl.tables.clock import running_seconds
 from fastkcl.tables.delta.actions import Json, about, beginning, information, position_by, transactions
 from fastkcl.tables.delta.checkpoint_comparison import EntryError, check_entries
 from fastkcl.tables.delta.found_files import found_files
@@ -61,6 +64,7 @@ from fastkcl.tables.delta.log import (
 )
 from fastkcl.tables.delta.rules import checked_fields
 from fastkcl.tables.delta.snapshot import Snapshot
+from fastkcl.tables.delta.staged import MOST_AGE
 from fastkcl.tables.folders import check_names, data_folder, position_text, quoted, shard_folders
 from fastkcl.tables.given_up import give_up, given_up, upto_of
 from fastkcl.tables.position import check_forward, report_other
@@ -159,6 +163,7 @@ class DeltaAppender(Appender):
         staging = folder / f"after-{position_text(after)}-{secrets.token_hex(8)}"
         storage.make_folder(folder)
         tried = False
+        began = running_seconds()
         try:
             files.write(staging)
             adds = self._files(staging)
@@ -173,6 +178,11 @@ class DeltaAppender(Appender):
                     return
                 self._check(snapshot, fields)
                 rows.check_wanted()
+                if running_seconds() - began >= MOST_AGE or self._is_gone(adds):
+                    logger().warning("%s: has slept since its files were written, and writes them again", self._name)
+                    if not tried:
+                        storage.remove(staging)
+                    return  # who calls has these rows written again, as they are not in the table
                 tried = True
                 if self._commit(adds, rows):
                     self._made_checkpoint()
@@ -209,8 +219,15 @@ class DeltaAppender(Appender):
         storage.sync_folder(staging.parent)
         return actions
 
+    def _is_gone(self, adds: Sequence[Json]) -> bool:
+        """Whether one of the files is not there any more: it was taken from a sleeper, by VACUUM or as an orphan."""
+        there = {unquote(each["add"]["path"]): each["add"]["size"] for each in adds}
+        return self._store.sizes(list(there)) != list(there.values())
+
     def _commit(self, adds: Sequence[Json], rows: Rows) -> bool:
-        """Add files and set the position, if nobody has committed since the head's version."""
+        """Add files and set the position, if nobody has committed since the head's version, and the files are there."""
+        if self._is_gone(adds):
+            return False
         shard, upto = self._shard_opened, rows.last_position
         told = about(shard, self._position, upto, rows.num_rows, len(adds))
         actions = [information(_PARTITIONS, told), *adds, *transactions(shard, upto)]

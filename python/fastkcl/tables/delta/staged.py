@@ -6,7 +6,7 @@ import secrets
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import date
-from typing import Any
+from typing import Any, Final
 
 from fastkcl import Position
 from fastkcl.tables.base import Shard, SinkError
@@ -14,7 +14,10 @@ from fastkcl.tables.delta.group import files_of
 from fastkcl.tables.group import Request
 from fastkcl.tables.rows import ShardRows
 
-__all__ = ["Staged", "days"]
+__all__ = ["MOST_AGE", "Staged", "days"]
+
+MOST_AGE: Final = 23 * 3600.0
+"""Seconds; VACUUM and `fastkcl sink orphans` may take files that are staged for longer than a day."""
 
 
 @dataclass

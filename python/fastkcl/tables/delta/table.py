@@ -47,7 +47,7 @@ from fastkcl.tables.delta.head import DeltaHead
 from fastkcl.tables.delta.log import delta_folder
 from fastkcl.tables.delta.rules import Rules, checked_fields
 from fastkcl.tables.delta.snapshot import Snapshot
-from fastkcl.tables.delta.staged import Staged, days
+from fastkcl.tables.delta.staged import MOST_AGE, Staged, days
 from fastkcl.tables.folders import check_names, position_text, shard_folders
 from fastkcl.tables.given_up import NOTES, GivenUp, note, noted, upto_of
 from fastkcl.tables.group import Answer, Outcome, Request, choose, gone
@@ -76,7 +76,6 @@ _PUTS: Final = 3
 _PAUSE: Final = 0.02  # seconds, at the most, before the second try
 _MOST_PAUSE: Final = 2.0
 _MOST_NOTE: Final = 1 << 20  # bytes
-_OLD: Final = 23 * 3600.0  # seconds; VACUUM may take what is staged for longer than a day
 
 
 class DeltaTable:
@@ -291,7 +290,7 @@ class DeltaTable:
             staged.after == self._position
             and not staged.is_gone
             and staged.partition_columns == self._columns(self._head.snapshot)
-            and running_seconds() - staged.at < _OLD
+            and running_seconds() - staged.at < MOST_AGE
         )
 
     def _moved_on(self, fields: Sequence[Any]) -> Snapshot:
