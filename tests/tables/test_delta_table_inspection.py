@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable
+from itertools import count
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -16,11 +17,16 @@ from fastkcl import Position
 from fastkcl.spark.sinks import DeltaSink
 from fastkcl.tables import DeltaTable as DeltaWriter
 from fastkcl.tables import Shard, SinkError
+from fastkcl.tables.delta import head as head_module
+from fastkcl.tables.delta import inspection as inspection_module
+from fastkcl.tables.delta import refusals
 from fastkcl.tables.delta.actions import lines
 from fastkcl.tables.delta.group import entry_of
 from fastkcl.tables.delta.log import LAST_CHECKPOINT, LOG, entry_key
+from fastkcl.tables.delta.refusals import RefusalError
 from fastkcl.tables.formats import inspect_table
 from fastkcl.tables.inspection import TableState
+from fastkcl.tables.store import StoreError
 from sink_helpers import SHARD
 from table_helpers import DAY, NOON, arrived, as_they_are
 
@@ -61,6 +67,82 @@ def test_rows_without_a_day(place: DeltaPlace, time: int | None) -> None:
     state = inspected(place)
     assert state.ok, state
     assert place.numbers() == [1, 2, 3, 4, 5]
+
+
+def cleaning_up(place: DeltaPlace) -> Callable[[], None]:
+    """A clean-up each time: a commit, a checkpoint, and what was before it goes."""
+    table = place.table()
+    position = table.open(SHARD)
+    assert position is not None
+    numbers = count(int(position.sequence_number) + 1)
+
+    def clean_up() -> None:
+        before = [each.key for each in place.store.files(LOG)]
+        table.append(arrived([next(numbers)]), as_they_are)
+        place.handle().create_checkpoint()
+        for key in before:
+            if not key.endswith(LAST_CHECKPOINT):
+                place.store.remove(key)
+
+    return clean_up
+
+
+@pytest.mark.parametrize("times", [1, 3])
+@pytest.mark.parametrize("module", [inspection_module, head_module])
+def test_a_clean_up_of_the_log_during_a_look_is_no_damage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, module: Any, times: int
+) -> None:
+    """deltalake has listed the log, and the files go before it reads them."""
+    place = delta_posix(tmp_path)
+    written(place, (1, 3), (4, 5))
+    place.handle().create_checkpoint()
+    clean_up, opened, left = cleaning_up(place), refusals.opened, [None] * times
+
+    def late(look: Callable[[], Any]) -> Any:
+        if left:
+            left.pop()
+            clean_up()
+            raise RefusalError("Kernel error: File not found: 00000000000000000001.json")
+        return opened(look)
+
+    monkeypatch.setattr(module, "opened", late)
+    if module is inspection_module:
+        assert inspected(place).ok
+    else:
+        assert place.table().open(SHARD) == Position(str(5 + times), 0)
+    assert left == []
+
+
+@pytest.mark.parametrize("module", [inspection_module, head_module])
+def test_a_log_that_is_cleaned_up_at_each_look(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, module: Any) -> None:
+    place = delta_posix(tmp_path)
+    written(place, (1, 3))
+    place.handle().create_checkpoint()
+    clean_up = cleaning_up(place)
+
+    def late(_: object) -> Any:
+        clean_up()
+        raise RefusalError("Kernel error: File not found: 00000000000000000001.json")
+
+    monkeypatch.setattr(module, "opened", late)
+    with pytest.raises(StoreError, match="its files go while they are read: is it cleaned up"):
+        inspected(place) if module is inspection_module else place.table().open(SHARD)
+
+
+def test_entries_that_go_before_they_are_read_are_no_gap(place: DeltaPlace, monkeypatch: pytest.MonkeyPatch) -> None:
+    written(place, (1, 3), (4, 5))
+    clean_up, left = cleaning_up(place), [None]
+    read = inspection_module._Entries.read
+
+    def late(entries: Any, version: int) -> None:
+        if left and version == 1:
+            left.pop()
+            clean_up()
+        read(entries, version)
+
+    monkeypatch.setattr(inspection_module._Entries, "read", late)
+    assert inspected(place).ok
+    assert left == []
 
 
 REWRITES: dict[str, Callable[[DeltaTable], object]] = {

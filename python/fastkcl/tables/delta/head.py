@@ -36,6 +36,7 @@ from fastkcl.tables.delta.log import (
     checkpoint_version,
     entry_key,
     gaps,
+    is_cleaned_up,
     log_folder,
     version_named,
     versions,
@@ -270,7 +271,7 @@ class DeltaHead:
         """See on POSIX that deltalake opens the log: a power cut can have damaged the checkpoint that it wants.
 
         Returns:
-            False if that was set aside, and the log is to be read again.
+            False if that was set aside, or the log was cleaned up meanwhile: it is to be read again.
 
         Raises:
             SinkError: the log does not go back to a checkpoint that is whole; or deltalake cannot open it otherwise.
@@ -278,7 +279,8 @@ class DeltaHead:
         """
         if snapshot is None or not isinstance(self._store, PosixStore):
             return True
-        if not any("checkpoint" in each.key for each in self._store.files(LOG)):
+        names = self._all_names()
+        if not any("checkpoint" in name for name in names):
             return True
         from deltalake import DeltaTable
 
@@ -286,6 +288,8 @@ class DeltaHead:
         try:
             opened(lambda: DeltaTable(folder))
         except RefusalError as error:
+            if is_cleaned_up(names, self._all_names()):
+                return False
             if set_damage_aside(log_folder(folder)):
                 return False
             raise SinkError(
@@ -298,6 +302,9 @@ class DeltaHead:
                 raise
             return False
         return True
+
+    def _all_names(self) -> list[str]:
+        return [each.key.rpartition("/")[2] for each in self._store.files(LOG)]
 
     def _names(self, after: str) -> list[str]:
         """Of the files in the log that have content, or are entries."""

@@ -28,6 +28,7 @@ from fastkcl.tables.delta.log import (
     MOST_BYTES,
     LogFiles,
     entry_key,
+    is_cleaned_up,
     log_folder,
     versions,
     whole_checkpoint,
@@ -42,7 +43,7 @@ from fastkcl.tables.given_up import NOTES, GivenUp, given_up, noted
 from fastkcl.tables.inspection import NO_POSITIONS, ShardState, TableState, judge_note, read_note
 from fastkcl.tables.log_inspection import Commit, FilesByShard, check_commits, check_files, commits_of, of_any_name
 from fastkcl.tables.posix_store import PosixStore
-from fastkcl.tables.store import Store
+from fastkcl.tables.store import Store, StoreError
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -52,6 +53,7 @@ if TYPE_CHECKING:
 __all__ = ["inspect_delta", "inspect_delta_objects"]
 
 _OF_SINKS: Final = ("stream", "shard")
+_LOOKS: Final = 20  # at a log that is cleaned up meanwhile
 
 
 def inspect_delta(root: Path) -> TableState:
@@ -70,6 +72,38 @@ def inspect_delta_objects(store: ObjectStore) -> TableState:
 
 
 def _inspect(store: PosixStore | ObjectStore, others: list[str]) -> TableState:
+    """Look into a table, again where files of its log went before they were read."""
+    for _ in range(_LOOKS):
+        with suppress(_CleanedUpError):
+            return _inspect_once(store, others, _Look(store))
+    raise StoreError(f"{store.url}/{LOG}: its files go while they are read: is it cleaned up? Try again")
+
+
+class _CleanedUpError(Exception):
+    """The log was cleaned up while it was read."""
+
+
+class _Look:
+    """One look at a log, which begins now."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._names = self._now()
+
+    def check(self) -> None:
+        """See that what is missing or cannot be read is not what a clean-up has removed.
+
+        Raises:
+            _CleanedUpError: it may be.
+        """
+        if is_cleaned_up(self._names, self._now()):
+            raise _CleanedUpError
+
+    def _now(self) -> list[str]:
+        return [each.key.rpartition("/")[2] for each in self._store.files(LOG)]
+
+
+def _inspect_once(store: PosixStore | ObjectStore, others: list[str], look: _Look) -> TableState:
     from deltalake import DeltaTable
 
     checkpoints = CheckpointDamage(store)
@@ -77,7 +111,7 @@ def _inspect(store: PosixStore | ObjectStore, others: list[str]) -> TableState:
     damage = [*files.others.values(), *files.missing_entries()]
     if not files.names:
         raise SinkError(f"{store.url}/{LOG}: it has no entry, and no checkpoint: restore it from a copy; {RECOVERY}")
-    log = _Entries(store, files.checkpoint, damage)
+    log = _Entries(store, files.checkpoint, damage, look)
     for version in versions([name for name in files.names if name not in files.others]):
         log.read(version)
     url = f"{store.url}/{LOG}"
@@ -133,9 +167,11 @@ class _Entries:
         store: the table's.
         checkpoint: the newest one's version.
         damage: gets the faults of entries.
+        look: to which they belong.
     """
 
-    def __init__(self, store: Store, checkpoint: int, damage: list[str]) -> None:
+    def __init__(self, store: Store, checkpoint: int, damage: list[str], look: _Look) -> None:
+        self.look = look
         self._store = store
         self._checkpoint = checkpoint
         self._damage = damage
@@ -182,6 +218,8 @@ class _Entries:
         """
         for version in range(self._next, last + 1):  # since the log was listed
             self.read(version)
+        if any(version not in self._infos for version in range(self._checkpoint + 1, last + 1)):
+            self.look.check()
         log = {version: info for version, info in self._infos.items() if version <= last}
         first = max(
             (version for version in log if version - 1 not in log and version - 1 <= self._checkpoint), default=0
@@ -199,11 +237,13 @@ def _inspect_log(store: Store, handle: Callable[[], DeltaTable], entries: _Entri
         table = opened(handle)
         is_of_sink = opened(table.metadata).partition_columns == list(_OF_SINKS)
     except RefusalError as error:
+        entries.look.check()
         return _unreadable(store, "DeltaTable", damage or _refused(store), error)
     writer = "DeltaSink" if is_of_sink else "DeltaTable"
     try:
         return opened(lambda: _look(store, table, writer, entries, damage))
     except RefusalError as error:
+        entries.look.check()
         return _unreadable(store, writer, damage or _refused(store), error)
 
 

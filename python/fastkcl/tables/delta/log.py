@@ -31,6 +31,7 @@ __all__ = [
     "entry_key",
     "files_named",
     "gaps",
+    "is_cleaned_up",
     "last_checkpoint",
     "log_damage",
     "log_folder",
@@ -146,6 +147,11 @@ def whole_checkpoints(names: Sequence[str]) -> tuple[int, list[list[str]]]:
         if wholes := _wholes(found[version]):
             return version, wholes
     return -1, []
+
+
+def is_cleaned_up(before: Sequence[str], after: Sequence[str]) -> bool:
+    """Whether a log was cleaned up between two looks at its names, so that a reader may have missed files."""
+    return not set(before) <= set(after) or whole_checkpoint(before) != whole_checkpoint(after)
 
 
 def checkpoint_version(name: str) -> int:
