@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import date
+from itertools import groupby
 from typing import TYPE_CHECKING, NoReturn
 from urllib.parse import unquote
 
@@ -164,8 +165,8 @@ class _Kept:
         An earlier run, or another program's, may have died before the sync of its own.
         """
         new = _paths(table) - self._paths
-        for path in sorted(new):
-            self._store.settle(path)
+        for _, paths in groupby(sorted(new), key=lambda path: path.rpartition("/")[0]):
+            self._store.settle(*paths)
         self._paths |= new
         entries = [entry_key(version) for version in range(self._version + 1, table.version() + 1)]
         if there := [key for key in entries if file_status(self._store.folder / key) is not None]:

@@ -75,7 +75,7 @@ def _inspect(store: PosixStore | ObjectStore, others: list[str]) -> TableState:
     """Look into a table, again where files of its log went before they were read."""
     for _ in range(_LOOKS):
         with suppress(_CleanedUpError):
-            return _inspect_once(store, others, _Look(store))
+            return _inspect_once(store, others)
     raise StoreError(f"{store.url}/{LOG}: its files go while they are read: is it cleaned up? Try again")
 
 
@@ -84,11 +84,16 @@ class _CleanedUpError(Exception):
 
 
 class _Look:
-    """One look at a log, which begins now."""
+    """One look at a log.
 
-    def __init__(self, store: Store) -> None:
+    Args:
+        store: the table's.
+        names: of the log's files when it began.
+    """
+
+    def __init__(self, store: Store, names: Sequence[str]) -> None:
         self._store = store
-        self._names = self._now()
+        self._names = names
 
     def check(self) -> None:
         """See that what is missing or cannot be read is not what a clean-up has removed.
@@ -96,14 +101,11 @@ class _Look:
         Raises:
             _CleanedUpError: it may be.
         """
-        if is_cleaned_up(self._names, self._now()):
+        if is_cleaned_up(self._names, LogFiles.of(self._store).names):
             raise _CleanedUpError
 
-    def _now(self) -> list[str]:
-        return [each.key.rpartition("/")[2] for each in self._store.files(LOG)]
 
-
-def _inspect_once(store: PosixStore | ObjectStore, others: list[str], look: _Look) -> TableState:
+def _inspect_once(store: PosixStore | ObjectStore, others: list[str]) -> TableState:
     from deltalake import DeltaTable
 
     checkpoints = CheckpointDamage(store)
@@ -111,7 +113,7 @@ def _inspect_once(store: PosixStore | ObjectStore, others: list[str], look: _Loo
     damage = [*files.others.values(), *files.missing_entries()]
     if not files.names:
         raise SinkError(f"{store.url}/{LOG}: it has no entry, and no checkpoint: restore it from a copy; {RECOVERY}")
-    log = _Entries(store, files.checkpoint, damage, look)
+    log = _Entries(store, files.checkpoint, damage, _Look(store, files.names))
     for version in versions([name for name in files.names if name not in files.others]):
         log.read(version)
     url = f"{store.url}/{LOG}"
