@@ -493,6 +493,9 @@ def test_a_role_that_is_denied() -> None:
         "X-Amz-Security-Token: SESSIONTOKEN/+=",
         '{"headers": {"x-amz-security-token": "SESSIONTOKEN/+="}}',
         "the request had SESSIONTOKEN/+= and verysecret",
+        f"{'x' * 1_990}SESSIONTOKEN/+=",
+        '{"Authorization": "AWS4-HMAC-SHA256 Credential=SESS/us-east-1, Signature=0123"}',
+        '{"message": "no {\\"Authorization\\": \\"AWS4-HMAC-SHA256 Credential=SESS, Signature=0123\\"}"}',
     ],
 )
 def test_neither_token_nor_secret_is_in_what_a_proxy_says(monkeypatch: pytest.MonkeyPatch, said: str) -> None:
@@ -504,8 +507,16 @@ def test_neither_token_nor_secret_is_in_what_a_proxy_says(monkeypatch: pytest.Mo
         with pytest.raises(ServiceError, match="status 403") as error:
             calls.json("ListShards", {})
         calls.close()
-    assert "SESSIONTOKEN" not in str(error.value)
+    assert "SESS" not in str(error.value)
     assert "verysecret" not in str(error.value)
+
+
+@pytest.mark.parametrize("url", ["http://user:S/SECRET@127.0.0.1:1", "http://user:SECRET@h:port", "http://h:SECRET"])
+def test_an_endpoint_that_is_none_is_not_shown(url: str) -> None:
+    with pytest.raises(AccessError) as error:
+        Service(Access(endpoint_url=url, region="r"))
+    assert "S/" not in str(error.value)
+    assert "SECRET" not in str(error.value)
 
 
 def failure_of_a_call(calls: Service) -> ServiceError | None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+import socket
 import threading
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -22,6 +24,8 @@ from fastkcl.payloads.registries.folder import FolderClient
 from fastkcl.payloads.registries.glue import GlueClient
 from fastkcl.payloads.registries.options import registry_of
 from fastkcl.payloads.registries.references import inlined
+from fastkcl.stdio import given_files
+from http_servers import request_of
 from http_servers import server as http_server
 from local_aws_helpers import make_registry
 
@@ -226,6 +230,27 @@ OPTIONS = [
         {"FASTKCL_REGISTRY_URL": "http://r", "FASTKCL_REGISTRY_TOKEN": "t"},
         ConfluentRegistry("http://r", token="t"),
     ),
+    (
+        "confluent",  # as a file's content comes into a variable
+        {"FASTKCL_REGISTRY_URL": "http://r\n", "FASTKCL_REGISTRY_TOKEN": " t \n"},
+        ConfluentRegistry("http://r", token="t"),
+    ),
+    (
+        "http://r",
+        {"FASTKCL_REGISTRY_USER": "u\n", "FASTKCL_REGISTRY_PASSWORD": "p\r\n"},
+        ConfluentRegistry("http://r", user="u", password="p"),
+    ),
+    ("http://r", {"FASTKCL_REGISTRY_TOKEN": "u:p\nX: y"}, "^FASTKCL_REGISTRY_TOKEN has a line feed"),
+    ("http://r", {"FASTKCL_REGISTRY_TOKEN": "u:p\u20ac"}, "^FASTKCL_REGISTRY_TOKEN has a character that is not ASCII"),
+    (
+        "http://r",
+        {"FASTKCL_REGISTRY_USER": "u", "FASTKCL_REGISTRY_PASSWORD": "u:p\x00"},
+        "^FASTKCL_REGISTRY_PASSWORD has a line feed",
+    ),
+    ("https://u:p/x@r", {}, "must hold no user"),
+    ("https://r/?u:p", {}, "no query and no fragment"),
+    ("https://r/#u:p", {}, "no query and no fragment"),
+    ("https://r:port", {}, "must be a URL such as"),
     ("confluent", {}, "FASTKCL_REGISTRY_URL"),
     ("https://u:p@r", {}, "must hold no user"),
     ("ftp://r", {}, "there is no such folder"),
@@ -246,4 +271,68 @@ def test_a_text_names_a_registry(text: str, environment: dict[str, str], meant: 
 def test_no_secret_is_shown() -> None:
     shown = repr(ConfluentRegistry("https://r", user="u", password="secret-1"))
     shown += repr(ConfluentRegistry("https://r", token="secret-2"))
-    assert "secret" not in shown
+    glue_registry = GlueRegistry(endpoint_url="http://user:secret-3@r")
+    assert "secret" not in f"{shown}{glue_registry!r}{glue_registry}"
+    with pytest.raises(ValueError, match="^the token of a registry has a line feed") as raised:
+        ConfluentRegistry("https://r", token="secret-4\n")
+    assert "secret" not in str(raised.value)
+
+
+def echo(status: int, content_type: str) -> Callable[[socket.socket, int], None]:
+    """A proxy that is being debugged."""
+
+    def talk(link: socket.socket, _: int) -> None:
+        lines = [line.partition(": ") for line in request_of(link).decode().split("\r\n") if ": " in line]
+        body = json.dumps({"error_code": 40403, "message": f"no {json.dumps({n: v for n, _, v in lines})}"}).encode()
+        head = f"HTTP/1.1 {status} No\r\nContent-Type: {content_type}\r\nContent-Length: {len(body)}\r\n\r\n"
+        link.sendall(head.encode() + body)
+
+    return talk
+
+
+@pytest.mark.parametrize("content_type", ["application/json", "text/html"])
+@pytest.mark.parametrize("status", [404, 422, 502])
+def test_what_was_sent_does_not_come_back(status: int, content_type: str) -> None:
+    with http_server(echo(status, content_type)) as address:
+        for options in ({"token": "SECRET"}, {"token": "SECRET" * 50}, {"user": "u", "password": "SECRETSECRET"}):
+            client = ConfluentClient(ConfluentRegistry(f"http://{address}", **options))
+            with pytest.raises((MissingError, UnusableError, AwayError), match=f"status {status}") as raised:
+                client.by_id("7")
+            assert "SECRET" not in str(raised.value)
+            assert "dTpTRUNSRVR" not in str(raised.value)  # u:SECRET in base64
+
+
+def test_the_user_of_glues_endpoint_is_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "a")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "b")
+    with registry({}) as (url, _):
+        monkeypatch.setenv("AWS_ENDPOINT_URL", url.replace("http://", "http://user:SECRET@"))
+    client = GlueClient(GlueRegistry(region="us-east-1"))
+    with pytest.raises(AwayError, match="POST http://…@127.0.0.1:") as raised:
+        client.by_id(str(uuid.UUID(int=7)))
+    assert "SECRET" not in f"{raised.value}{client.where}"
+
+
+@pytest.mark.parametrize("name", ["AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_GLUE"])
+@pytest.mark.parametrize(
+    "url", ["http://user:S/SECRET@127.0.0.1:1", "http://user:SECRET@127.0.0.1:port", "http://[SECRET"]
+)
+def test_what_is_no_endpoint_of_glue(monkeypatch: pytest.MonkeyPatch, name: str, url: str) -> None:
+    monkeypatch.setenv(name, url)
+    with pytest.raises(ConfigurationError, match=f"{name}.* is not a URL such as") as raised:
+        GlueClient(GlueRegistry(region="us-east-1"))
+    assert "S/" not in str(raised.value)
+    assert "SECRET" not in str(raised.value)
+    with pytest.raises(ValueError, match="endpoint_url.* is not a URL") as refused:
+        GlueRegistry(endpoint_url=url)
+    assert "SECRET" not in str(refused.value)
+
+
+def test_nobody_waits_for_certificates_from_a_pipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(given_files, "PATIENCE", 0.05)
+    os.mkfifo(tmp_path / "ca")
+    with pytest.raises(ConfigurationError, match="nobody has written"):
+        ConfluentClient(ConfluentRegistry("https://r", ca_bundle=str(tmp_path / "ca")))
+    monkeypatch.setenv("AWS_CA_BUNDLE", str(tmp_path / "ca"))
+    with pytest.raises(ConfigurationError, match="nobody has written"):
+        GlueClient(GlueRegistry(region="us-east-1"))

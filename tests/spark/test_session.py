@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import os
 import socket
 import threading
 import time
@@ -123,6 +124,7 @@ def test_what_is_no_address(address: str, monkeypatch: pytest.MonkeyPatch) -> No
     [
         ({"FASTKCL_SPARK": "sc://a", "SPARK_REMOTE": "sc://b"}, "sc://a"),
         ({"SPARK_REMOTE": "sc://b"}, "sc://b"),
+        ({"SPARK_REMOTE": "sc://b/;token=t\n"}, "sc://b/;token=t"),
         ({"FASTKCL_SPARK": ""}, "shared"),
         ({}, "shared"),
     ],
@@ -135,6 +137,19 @@ def test_where_the_address_comes_from(
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
     assert _address_of_environment() == address
+
+
+def test_a_token_that_no_request_carries(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ValueError, match="^spark has a line feed") as raised:
+        Session("sc://host/;token=secret\n")
+    monkeypatch.setenv("SPARK_CONNECT_AUTHENTICATE_TOKEN", "sec\nret")
+    with pytest.raises(ConfigurationError, match="^SPARK_CONNECT_AUTHENTICATE_TOKEN has a line feed") as refused:
+        connect.open_session("sc://127.0.0.1:1")
+    assert "sec" not in f"{raised.value}{refused.value}".replace("second", "")
+    monkeypatch.setenv("SPARK_CONNECT_AUTHENTICATE_TOKEN", "secret\n")
+    with pytest.raises(SparkUnavailableError, match="no Spark Connect server answers"):
+        connect.open_session("sc://127.0.0.1:1")
+    assert os.environ["SPARK_CONNECT_AUTHENTICATE_TOKEN"] == "secret"
 
 
 def test_an_address_without_a_server_is_told_soon(monkeypatch: pytest.MonkeyPatch) -> None:

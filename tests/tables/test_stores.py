@@ -284,6 +284,8 @@ def test_urls_that_are_refused(url: str) -> None:
 
 
 def test_a_key_without_its_secret() -> None:
+    with pytest.raises(ValueError, match="^session_token has a line feed"):
+        S3Storage(access_key="a", secret_key="b", session_token="c\n")
     with pytest.raises(ValueError, match="give both, or none"):
         S3Storage(access_key="a")
 

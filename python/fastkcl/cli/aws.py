@@ -16,6 +16,7 @@ from fastkcl.cli.credentials import find_credentials, find_credentials_async
 from fastkcl.cli.output import printable, without_users
 from fastkcl.credentials import told
 from fastkcl.loopback import LOCAL, LOCAL_REGION, is_loopback
+from fastkcl.masking import without_sent
 
 __all__ = ["aio_session", "check_listening", "explain", "kinesis_client"]
 
@@ -140,7 +141,7 @@ def explain(error: BaseException, stream: str | None, endpoint_url: str | None) 
     from fastkcl.kinesis.failures import NotKinesisError, what_to_allow
     from fastkcl.payloads.registries.registry import RegistryAwayError
 
-    text = without_users(printable(str(error)))
+    text = without_users(printable(without_sent(str(error))))
     match error:
         case NotKinesisError() | RegistryAwayError():
             return text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -38,8 +39,9 @@ def properties_of(texts: Sequence[str]) -> dict[str, str]:
     for text in texts:
         name, equals, value = text.partition("=")
         if not name or not equals:
-            raise click.UsageError(f"--catalog {name}: must be NAME=VALUE, e.g. type=glue")
-        found[name] = value
+            shown = re.split(r"[^\w.-]", name)[0]  # the rest may be a secret
+            raise click.UsageError(f"--catalog {shown}…: must be NAME=VALUE, e.g. type=glue")
+        found[name] = value.strip()  # a variable with a file's content ends in a line feed
     return found
 
 

@@ -18,13 +18,13 @@ import errno
 import io
 import json
 import os
-import re
 import sys
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, BinaryIO, cast
 
 import click
 
+from fastkcl.masking import without_users
 from fastkcl.stdio.reports import printable, shown
 
 if TYPE_CHECKING:
@@ -42,9 +42,6 @@ __all__ = [
     "without_users",
 ]
 
-_SECRET_PARAMETER = re.compile(
-    r"([?&;][\w.-]*(?:token|password|secret|credential|signature)=)[^\s&;'\"]+", re.ASCII | re.IGNORECASE
-)
 _C1_IN_JSON = {code: f"\\u{code:04x}" for code in range(0x7F, 0xA0)}
 
 
@@ -68,12 +65,6 @@ def output_error(name: str, error: OSError) -> OutputError:
     """Why `name` could not be written."""
     kind = ReaderGoneError if error.errno == errno.EPIPE else OutputError
     return kind(f"{name}: {error.strerror or error}")
-
-
-def without_users(text: str) -> str:
-    """Text whose URLs show no users, passwords or tokens, those without a scheme and those in a query included."""
-    text = _SECRET_PARAMETER.sub(r"\1…", text)
-    return re.sub(r"(?<=://)(?:\S*|[^\n'\"]*)@|[^\s:/'\"]+:[^\s/@]+@", "…@", text)
 
 
 def json_text(value: object, indent: int | None = None) -> str:

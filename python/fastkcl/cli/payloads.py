@@ -243,7 +243,10 @@ def _registry(registry: str | None, endpoint_url: str | None, region: str | None
 
     has_credentials()  # or the error that says why they do not come
     own = os.environ.get("AWS_ENDPOINT_URL_GLUE")
-    return GlueRegistry(endpoint_url=own or endpoint_url, region=region)
+    try:
+        return GlueRegistry(endpoint_url=own or endpoint_url, region=region)
+    except ValueError as error:
+        raise click.UsageError(str(error)) from None
 
 
 def _file(schema: str) -> str | Path:

@@ -19,6 +19,7 @@ from importlib import import_module
 from typing import Any
 
 from fastkcl.credentials import text_of
+from fastkcl.masking import without_users
 
 __all__ = ["Access", "AccessError", "Endpoint", "NotNowError"]
 
@@ -99,7 +100,7 @@ class Access:
             url, region = client.meta.endpoint_url, client.meta.region_name
             bundle = session.get_config_variable("ca_bundle") or os.environ.get("REQUESTS_CA_BUNDLE") or True
         except (BotoCoreError, ValueError) as error:
-            raise AccessError(f"the service of Kinesis is not known: {error}") from error
+            raise AccessError(f"the service of Kinesis is not known: {without_users(str(error))}") from None
         scheme = url.partition(":")[0]
         ca_bundle = get_cert_path(bundle) if scheme == "https" else None
         if ca_bundle is not None and not os.path.exists(ca_bundle):  # noqa: PTH110 - a file, or a folder

@@ -21,7 +21,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from time import monotonic
 from typing import Self, TypeVar
-from urllib.parse import unquote, urlsplit
+from urllib.parse import SplitResult, unquote, urlsplit
+
+from fastkcl.stdio.given_files import trusting
 
 __all__ = ["Answer", "Http", "ProxyError"]
 
@@ -86,13 +88,14 @@ class Http:
         timeout: float = TIMEOUT,
     ) -> None:
         parts = urlsplit(url)
+        port = _port_of(parts, "the endpoint")
         if parts.scheme not in ("http", "https") or not parts.hostname or parts.username is not None:
             raise ValueError(f"the endpoint must be http://HOST:PORT or https://HOST:PORT, not {_without_user(url)!r}")
         self.url = url
         self._tls = parts.scheme == "https"
         self._name = parts.hostname
-        self._address = parts.hostname, parts.port or (443 if self._tls else 80)
-        self.host = _host_header(parts.hostname, parts.port, 443 if self._tls else 80)
+        self._address = parts.hostname, port or (443 if self._tls else 80)
+        self.host = _host_header(parts.hostname, port, 443 if self._tls else 80)
         self._path = parts.path or "/"
         self._proxy = None if proxy is None else _Proxy.parse(proxy)
         self._ca_bundle = ca_bundle
@@ -200,7 +203,7 @@ class Http:
     def _tls_context(self) -> ssl.SSLContext:
         with self._lock:
             if self._context is None:
-                self._context = ssl.create_default_context(cafile=self._ca_bundle)
+                self._context = trusting(self._ca_bundle)
             return self._context
 
 
@@ -212,13 +215,14 @@ class _Proxy:
     @classmethod
     def parse(cls, url: str) -> _Proxy:
         parts = urlsplit(url if "://" in url else f"http://{url}")
+        port = _port_of(parts, "the proxy")
         if parts.scheme != "http" or not parts.hostname:
             raise ValueError(f"the proxy must be http://HOST:PORT, not {_without_user(url)!r}")
         authorization = None
         if parts.username is not None:
             user = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
             authorization = f"Basic {base64.b64encode(user.encode()).decode()}"
-        return cls((parts.hostname, parts.port or 80), authorization)
+        return cls((parts.hostname, port or 80), authorization)
 
     def connect(self, plain: socket.socket, address: tuple[str, int], deadline: float) -> None:
         """Let it connect to the service.
@@ -414,6 +418,13 @@ def _seconds_until(deadline: float) -> float:
 def _host_header(name: str, port: int | None, default: int) -> str:
     host = f"[{name}]" if ":" in name else name
     return host if port in (None, default) else f"{host}:{port}"
+
+
+def _port_of(parts: SplitResult, name: str) -> int | None:
+    try:
+        return parts.port
+    except ValueError:  # its text may be a part of a password
+        raise ValueError(f"{name} must be http://HOST:PORT: its port is not a number from 0 to 65535") from None
 
 
 def _without_user(url: str) -> str:

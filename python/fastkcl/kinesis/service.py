@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import ssl
 import threading
 from collections.abc import Callable, Mapping
@@ -29,6 +28,7 @@ from fastkcl.credentials import text_of
 from fastkcl.kinesis.access import Access, AccessError, NotNowError
 from fastkcl.kinesis.failures import Failure, failure_of_code
 from fastkcl.kinesis.http import Answer, Http, ProxyError
+from fastkcl.masking import without_sent
 from fastkcl.stdio.log import module_logger
 
 __all__ = ["Service", "ServiceError"]
@@ -49,12 +49,10 @@ _TIME_CODES = frozenset(
     }
 )
 _KEY_CODES = frozenset({"ExpiredToken", "ExpiredTokenException", "InvalidClientTokenId", "UnrecognizedClientException"})
-_TOKEN = re.compile(r"(x-amz-security-token[\"']?\s*[:=]\s*[\"']?)[^\s\"'<>&,;]+", re.IGNORECASE)
-"""In a service's account of a signature, or a proxy's of a request."""
-MIN_SECRET = 8
-"""Characters: a shorter one is of a test, and may be part of any word."""
 MAX_SHOWN = 2_000
 """Characters of a service's message."""
+MAX_READ = 65_536
+"""Characters of it in which secrets are looked for, before it is cut."""
 
 _T = TypeVar("_T")
 
@@ -206,7 +204,7 @@ class Service:
             role = self._access.role_arn
             failure = failure_of_code(code, error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
             what = "is denied" if failure is Failure.DENIED else "failed"
-            said = _TOKEN.sub(r"\1…", str(error)[:MAX_SHOWN])
+            said = without_sent(str(error))[:MAX_SHOWN]
             # The cause stays out: what it says may hold the token.
             raise ServiceError(f"sts:AssumeRole on {role} {what} ({said})", failure, code) from None
         except (AccessError, BotoCoreError) as error:
@@ -264,25 +262,23 @@ class _Refused:
 
     @classmethod
     def of(cls, answer: Answer) -> _Refused:
-        text = bytes(answer.body[:MAX_SHOWN]).decode(errors="replace")
         try:
             value = json.loads(bytes(answer.body))
         except (ValueError, RecursionError):
             value = None
         if not isinstance(value, dict):
-            return cls(answer.status, "Unknown", _TOKEN.sub(r"\1…", text))
+            return cls(answer.status, "Unknown", bytes(answer.body[:MAX_READ]).decode(errors="replace"))
         code = str(value.get("__type") or answer.headers.get("x-amzn-errortype") or "Unknown")
         code = code.partition(":")[0].rpartition("#")[2]
-        message = _TOKEN.sub(r"\1…", str(value.get("message") or value.get("Message") or ""))
-        return cls(answer.status, code, message[:MAX_SHOWN])
+        return cls(answer.status, code, str(value.get("message") or value.get("Message") or "")[:MAX_READ])
 
     def error(self, keys: Any) -> ServiceError:  # noqa: ANN401
         """What is raised; it holds neither the secret nor the token of the keys that the call was signed with."""
         failure = failure_of_code(self.code, self.status)
-        text = f"{self.code}: {self.message} (status {self.status})"
-        for secret in filter(None, (keys.token, keys.secret_key)):
-            text = text.replace(secret, "…") if len(secret) >= MIN_SECRET else text
-        return ServiceError(text, failure, self.code)
+        secrets = tuple(filter(None, (keys.token, keys.secret_key)))
+        code = without_sent(self.code, *secrets)[:MAX_SHOWN]
+        message = without_sent(self.message, *secrets)[:MAX_SHOWN]
+        return ServiceError(f"{code}: {message} (status {self.status})", failure, code)
 
 
 def _signer_at(moment: str, signer: Any) -> Any:  # noqa: ANN401

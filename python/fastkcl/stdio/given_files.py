@@ -11,12 +11,14 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from io import BufferedReader
+    from ssl import SSLContext
 
-__all__ = ["PATIENCE", "open_pipe", "read_given"]
+__all__ = ["PATIENCE", "open_pipe", "read_given", "trusting"]
 
 PATIENCE = 5.0
 """Seconds for which a pipe may have nothing."""
 _PART = 65_536
+_MOST_CERTIFICATES = 16 << 20  # bytes; a system's bundle has 0.3 MB
 
 
 def read_given(path: str | os.PathLike[str], most: int, *, patience: float | None = None) -> bytes:
@@ -70,6 +72,22 @@ def open_pipe(path: str | os.PathLike[str], on_wait: Callable[[], None] | None =
         file.close()
         raise
     return file
+
+
+def trusting(bundle: str | os.PathLike[str] | None) -> SSLContext:
+    """TLS that trusts the certificates of a file or a pipe; those of the system if None.
+
+    Raises:
+        OSError: it cannot be read, has no certificate, or is a pipe to which nobody writes.
+    """
+    import ssl
+
+    if bundle is None or stat.S_ISREG(os.stat(bundle).st_mode):  # noqa: PTH116 - pathlib is slow to import
+        return ssl.create_default_context(cafile=bundle)
+    text = read_given(bundle, _MOST_CERTIFICATES).decode("ascii", "ignore")  # names in comments may have any letter
+    if not text:
+        raise OSError(errno.EINVAL, "it has no certificate", os.fspath(bundle))
+    return ssl.create_default_context(cadata=text)
 
 
 def _silent(path: str | os.PathLike[str], patience: float) -> OSError:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, Self, runtime_checkable
 
+from fastkcl.masking import without_sent
 from fastkcl.stdio import reports
 
 if TYPE_CHECKING:
@@ -194,5 +195,5 @@ def without_frames(error: BaseException | str) -> str:
 
 
 def in_one_line(error: BaseException) -> str:
-    """``SomeError: its message``, for the log: a daemon copies it line by line."""
-    return " ".join(without_frames(reports.describe(error)).split())
+    """``SomeError: its message``, for the log: a daemon copies it line by line. No secret that a server repeats."""
+    return " ".join(without_sent(without_frames(reports.describe(error))).split())

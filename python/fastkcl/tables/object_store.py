@@ -18,12 +18,14 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from io import BufferedReader, RawIOBase
-from pathlib import Path
 from typing import Any, BinaryIO, Final, TypeVar
 from urllib.parse import urlsplit
 
 from fastkcl import ConfigurationError
+from fastkcl.checks import check_sendable
 from fastkcl.credentials import text_of
+from fastkcl.masking import without_sent
+from fastkcl.stdio.given_files import read_given
 from fastkcl.tables.base import SinkError
 from fastkcl.tables.store import Entry, Found, StoreError, is_visible
 
@@ -34,6 +36,7 @@ _REQUEST_SECONDS: Final = 30
 _CONNECT_SECONDS: Final = 5
 _RETRY_SECONDS: Final = 60
 _CREDENTIAL_SECONDS: Final = 300
+_MOST_CERTIFICATES: Final = 16 << 20  # bytes
 _READ_BYTES: Final = 256 * 1024
 _AT_ONCE: Final = 16  # requests
 _KEY: Final = re.compile(r"[A-Za-z0-9!_.*'()=@/-]*", re.ASCII)  # what no reader decodes
@@ -60,7 +63,7 @@ class S3Storage:
     environment, or from the container or instance.
 
     Raises:
-        ValueError: an endpoint that is not a URL, or a key without its secret.
+        ValueError: an endpoint that is not a URL, a key without its secret, or one that no request can carry.
     """  # noqa: D205 - one sentence of two lines
 
     endpoint: str | None = None
@@ -78,6 +81,9 @@ class S3Storage:
             _check_endpoint(self.endpoint, "endpoint")
         if (self.access_key is None) != (self.secret_key is None):
             raise ValueError("access_key and secret_key: give both, or none")
+        for name in ("access_key", "secret_key", "session_token"):
+            if (value := getattr(self, name)) is not None:
+                check_sendable(name, value, is_header=name != "secret_key")
 
     def __repr__(self) -> str:
         """Without secrets."""
@@ -343,7 +349,7 @@ class ObjectStore:
     def _error(self, what: str, key: str, error: BaseException) -> StoreError:
         kind = type(error).__name__
         remedy = _REMEDIES.get(kind, f"is the store at {self._endpoint() or 'AWS'} reachable?")
-        said = " ".join(str(error).partition("Debug source:")[0].split())[:600]
+        said = " ".join(without_sent(str(error).partition("Debug source:")[0]).split())[:600]
         if "NoSuchBucket" in said:
             remedy = f"there is no bucket {self._bucket} at {self._endpoint() or 'AWS'}: make it, or correct the URL"
         elif _EXPIRED.search(said):
@@ -426,7 +432,10 @@ def _open(bucket: str, endpoint: str | None, storage: S3Storage) -> Any:  # noqa
         if endpoint.startswith("http://"):
             client["allow_http"] = True
     if storage.ca is not None:
-        client["root_certificate"] = Path(storage.ca).read_bytes()
+        try:
+            client["root_certificate"] = read_given(storage.ca, _MOST_CERTIFICATES)
+        except OSError as error:
+            raise ConfigurationError(f"ca: {os.fspath(storage.ca)} cannot be read: {error.strerror}") from None
     region = storage.region
     if storage.access_key is not None:
         options |= {"access_key_id": storage.access_key, "secret_access_key": storage.secret_key}

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import base64
 import json
-import ssl
 from time import monotonic
 from typing import Any, Final
 from urllib.parse import quote
@@ -33,6 +32,7 @@ from fastkcl.payloads.registries.answers import (
 )
 from fastkcl.payloads.registries.http import LONGEST_ANSWER, Http
 from fastkcl.payloads.registries.options import ConfluentRegistry
+from fastkcl.stdio.given_files import trusting
 
 __all__ = ["ConfluentClient"]
 
@@ -61,7 +61,7 @@ class ConfluentClient:
             pair = base64.b64encode(f"{options.user}:{options.password}".encode()).decode()
             self._headers["Authorization"] = f"Basic {pair}"
         try:
-            context = ssl.create_default_context(cafile=options.ca_bundle)
+            context = trusting(options.ca_bundle)
         except OSError as error:
             raise ConfigurationError(f"ca_bundle {options.ca_bundle} cannot be read: {error}") from error
         self._http = Http(context, longest)

@@ -9,14 +9,15 @@ signs requests and reads answers. `http` carries both, as botocore's own transpo
 from __future__ import annotations
 
 import os
-import re
 import ssl
 from typing import Any, Final
 from urllib.parse import urlsplit
 
 from fastkcl import ConfigurationError
+from fastkcl.checks import check_endpoint
 from fastkcl.credentials import text_of
 from fastkcl.loopback import LOCAL, LOCAL_REGION, is_loopback
+from fastkcl.masking import without_sent, without_users
 from fastkcl.payloads.registries.answers import (
     AwayError,
     MissingError,
@@ -27,12 +28,12 @@ from fastkcl.payloads.registries.answers import (
 )
 from fastkcl.payloads.registries.http import LONGEST_ANSWER, Http
 from fastkcl.payloads.registries.options import GlueRegistry
+from fastkcl.stdio.given_files import trusting
 
 __all__ = ["GlueClient"]
 
 _MISSING: Final = "EntityNotFoundException"
 _UNUSABLE: Final = frozenset({"InvalidInputException", "ValidationException"})
-_TOKEN: Final = re.compile(r"x-amz-security-token\S*\s*\S+", re.IGNORECASE)
 _MOST_VERSION: Final = (1 << 31) - 1
 _SHOWN: Final = 300  # characters of a service's message
 
@@ -89,7 +90,10 @@ class GlueClient:
             session = get_session()
             if credentials is not None:
                 session.get_component("credential_provider").providers = [_Given(credentials)]
-            is_local = is_loopback(_endpoint(options))
+            endpoint = _endpoint(options)
+            if endpoint is not None:
+                check_endpoint("its endpoint (AWS_ENDPOINT_URL_GLUE, AWS_ENDPOINT_URL)", endpoint)
+            is_local = is_loopback(endpoint)
             if is_local and credentials is None and session.get_credentials() is None:
                 session.set_credentials(*LOCAL)
             self._client = session.create_client(
@@ -100,12 +104,13 @@ class GlueClient:
                 endpoint_url=options.endpoint_url,
                 config=Config(retries={"total_max_attempts": 1}),
             )
+            check_endpoint("its endpoint (AWS_ENDPOINT_URL_GLUE, AWS_ENDPOINT_URL)", self._client.meta.endpoint_url)
             self._http = Http(_trusted(session), longest)
         except (BotoCoreError, ValueError, OSError) as error:
             way = " AWS_DEFAULT_REGION names it" if isinstance(error, NoRegionError) else ""
-            raise ConfigurationError(f"Glue's registry is not known: {text_of(error)}{way}") from None
+            raise ConfigurationError(f"Glue's registry is not known: {without_users(text_of(error))}{way}") from None
         self._client.meta.events.register("before-send.glue", self._send)
-        self.where = str(self._client.meta.endpoint_url)
+        self.where = without_users(str(self._client.meta.endpoint_url))
 
     def by_id(self, id: str) -> SchemaText:  # noqa: A002 - the field's word
         """The schema of a version id.
@@ -204,7 +209,7 @@ class GlueClient:
             answer = getattr(self._client, operation)(**request)
         except ClientError as error:
             code = str(error.response.get("Error", {}).get("Code") or "Unknown")
-            said = _TOKEN.sub("…", str(error.response.get("Error", {}).get("Message") or ""))[:_SHOWN]
+            said = without_sent(str(error.response.get("Error", {}).get("Message") or ""))[:_SHOWN]
             if code == _MISSING:
                 raise MissingError(f"{call}: {code}: {said}") from None
             if code in _UNUSABLE:
@@ -215,7 +220,7 @@ class GlueClient:
         except AwayError as error:
             raise AwayError(f"{call}: {error}") from None
         except (BotoCoreError, ResponseParserError) as error:
-            raise AwayError(f"{call}: {_TOKEN.sub('…', text_of(error))[:_SHOWN]}") from None
+            raise AwayError(f"{call}: {without_users(without_sent(text_of(error)))[:_SHOWN]}") from None
         if not isinstance(answer, dict) or not isinstance(answer.get("SchemaVersionId"), str):
             raise AwayError(f"{call}: not the answer of Glue: it has no SchemaVersionId")
         return answer
@@ -232,4 +237,4 @@ def _trusted(session: Any) -> ssl.SSLContext:  # noqa: ANN401 - of botocore
     from botocore.httpsession import get_cert_path
 
     bundle = session.get_config_variable("ca_bundle") or os.environ.get("REQUESTS_CA_BUNDLE") or get_cert_path(True)
-    return ssl.create_default_context(cafile=str(bundle))
+    return trusting(str(bundle))

@@ -11,11 +11,12 @@ are those of the environment.
 
 from __future__ import annotations
 
+import base64
 import io
 import ssl
 import urllib.request
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from email.message import Message
 from functools import partial
 from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection, IncompleteRead
@@ -23,6 +24,7 @@ from socket import socket
 from time import monotonic
 from typing import Any, Final
 
+from fastkcl.masking import without_sent, without_users
 from fastkcl.payloads.registries.answers import MAX_SCHEMA_BYTES, AwayError, NoJsonError, UnusableError, loads
 
 __all__ = ["LARGEST_ANSWER", "LONGEST_ANSWER", "Answer", "Http"]
@@ -33,7 +35,7 @@ LARGEST_ANSWER: Final = 2 * MAX_SCHEMA_BYTES
 """Bytes of one answer."""
 _SILENCE: Final = 10.0  # seconds without a byte
 _PART: Final = 1 << 16
-_SHOWN: Final = 300  # bytes of what a server says
+_SHOWN: Final = 300  # characters of what a server says
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +45,8 @@ class Answer:
     status: int
     headers: Message
     body: bytes
+    sent: tuple[str, ...] = field(default=(), repr=False)
+    """Secrets of the request, which a server may repeat."""
 
     def json_object(self, call: str) -> dict[str, Any]:
         """The body as a JSON object.
@@ -56,7 +60,9 @@ class Answer:
         """
         kind = self.headers.get("Content-Type")
         if kind is not None and "json" not in kind.lower():
-            raise AwayError(f"{call}: not the answer of a registry, but {kind[:80]!r}: {self.shown()}")
+            raise AwayError(
+                f"{call}: not the answer of a registry, but {without_sent(kind, *self.sent)[:80]!r}: {self.shown()}"
+            )
         try:
             value = loads(self.body.decode(), "the registry's answer")
         except UnicodeDecodeError:
@@ -68,8 +74,8 @@ class Answer:
         return value
 
     def shown(self) -> str:
-        """The beginning of the body, for a message."""
-        return self.body[:_SHOWN].decode(errors="replace")
+        """The beginning of the body, for a message, without the secrets of the request."""
+        return without_sent(self.body.decode(errors="replace"), *self.sent)[:_SHOWN]
 
 
 class Http:
@@ -102,12 +108,12 @@ class Http:
         request.ends = monotonic() + self._longest
         try:
             with self._opener.open(request, timeout=min(_SILENCE, self._longest)) as answer:
-                return Answer(answer.status, answer.headers, _body_of(answer))
+                return Answer(answer.status, answer.headers, _body_of(answer), _secrets_of(headers))
         except (OSError, HTTPException, ValueError) as error:
             if isinstance(error, UnusableError):
                 raise
             late = f" (an answer may take {self._longest:g} s)" if monotonic() >= request.ends else ""
-            raise AwayError(f"{method} {url}: {error}{late}") from None
+            raise AwayError(f"{method} {without_users(url)}: {without_users(str(error))}{late}") from None
 
 
 class _Request(urllib.request.Request):
@@ -182,6 +188,22 @@ class _Reads(io.RawIOBase):
         """Closes the socket, if nobody else has it."""
         self._source.close()
         super().close()
+
+
+def _secrets_of(headers: Mapping[str, Any]) -> tuple[str, ...]:
+    """The credentials of a request, with and without their scheme."""
+    given = {
+        name.lower(): value.decode("latin-1") if isinstance(value, bytes) else str(value)
+        for name, value in headers.items()
+    }
+    authorization, token = given.get("authorization", ""), given.get("x-amz-security-token", "")
+    scheme, _, credentials = authorization.partition(" ")
+    parts = [authorization, token]
+    if scheme in ("Bearer", "Basic"):
+        parts.append(credentials)
+    if scheme == "Basic":
+        parts.append(base64.b64decode(credentials).decode().partition(":")[2])
+    return tuple(filter(None, parts))
 
 
 def _body_of(answer: HTTPResponse) -> bytes:

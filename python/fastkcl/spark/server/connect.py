@@ -22,6 +22,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, cast
 
 from fastkcl import ConfigurationError
+from fastkcl.checks import check_sendable
+from fastkcl.masking import without_sent
 from fastkcl.spark.server.settings import (
     CONNECT_SETTINGS,
     INGEST_SETTINGS,
@@ -39,6 +41,7 @@ if TYPE_CHECKING:
 
 __all__ = ["abandon", "endpoint_of", "is_alive", "is_unavailable", "open_session", "release"]
 
+_TOKEN_VARIABLE: Final = "SPARK_CONNECT_AUTHENTICATE_TOKEN"
 _LOOPBACK: Final = ("localhost", "127.0.0.1", "[::1]")
 _PATIENCE_SECONDS: Final = 30.0
 _PAUSE_SECONDS: Final = 5.0
@@ -61,10 +64,11 @@ def open_session(url: str) -> SparkSession:
 
     Raises:
         SparkUnavailableError: nobody listens there, or the server does not open one.
-        ConfigurationError: the client refuses the address.
+        ConfigurationError: the client refuses the address, or no request can carry the token.
     """
     from pyspark.errors import PySparkException
 
+    _check_token()
     with _address_read():
         endpoint = endpoint_of(url)
         _check_listener(endpoint)
@@ -77,13 +81,28 @@ def open_session(url: str) -> SparkSession:
         except PySparkException as error:
             session.client.close()
             raise SparkUnavailableError(
-                f"the server at {endpoint} opens no session of Spark Connect: {without_frames(error)}"
-            ) from error
+                f"the server at {endpoint} opens no session of Spark Connect: {without_sent(without_frames(error))}"
+            ) from None
         except (ValueError, TypeError):  # gRPC's, of a parameter
             session.client.close()
             raise
     session.client.set_retry_policies([_retry_policy()])
     return session
+
+
+def _check_token() -> None:
+    """Look at the token that the client takes from the environment.
+
+    Raises:
+        ConfigurationError: no request can carry it.
+    """
+    token = os.environ.get(_TOKEN_VARIABLE, "")
+    try:
+        check_sendable(_TOKEN_VARIABLE, token.strip(), is_header=True)
+    except ValueError as error:
+        raise ConfigurationError(str(error)) from None
+    if token != token.strip():
+        os.environ[_TOKEN_VARIABLE] = token.strip()
 
 
 def _unopened(url: str) -> SparkSession:

@@ -37,6 +37,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
 
+from fastkcl.checks import check_sendable
 from fastkcl.spark.server import connect, in_process, shared
 from fastkcl.spark.server.local import LocalSpark, interrupt_kept
 from fastkcl.spark.server.settings import (
@@ -265,6 +266,10 @@ class Session:
 
 def _fault(origin: str, address: str) -> str | None:
     """The fault of the address of a Spark, None if there is none."""
+    try:
+        check_sendable(origin, address)
+    except ValueError as error:
+        return str(error)
     found = _ADDRESS.fullmatch(address)
     if found is not None and int(found["port"] or 0) <= _LAST_PORT:
         return None
@@ -280,7 +285,7 @@ def _fault(origin: str, address: str) -> str | None:
 
 def _address_of_environment() -> str:
     for name in _ENVIRONMENT_VARIABLES:
-        address = os.environ.get(name)
+        address = os.environ.get(name, "").strip()  # a file's content ends in a line feed
         if address:
             fault = _fault(name, address)
             if fault is not None:

@@ -9,11 +9,12 @@ Others have no comparison that a commit could rely on, or none that was tried.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from fastkcl import ConfigurationError
+from fastkcl.checks import check_sendable
+from fastkcl.masking import without_users
 from fastkcl.tables.base import SinkError, in_one_line
 from fastkcl.tables.iceberg.sqlite import make_durable
 from fastkcl.tables.store import StoreError
@@ -35,7 +36,6 @@ _CHOICES: Final = (
 )
 
 _LOOKS: Final = 20
-_PASSWORD: Final = re.compile(r"(://[^:/@\s]*):[^@\s]*@")
 
 T = TypeVar("T")
 
@@ -45,7 +45,7 @@ def check_options(catalog: Mapping[str, str]) -> None:
 
     Raises:
         TypeError: it is no mapping of texts.
-        ValueError: it is another one.
+        ValueError: it is another one, or no request can carry a property.
     """
     if not isinstance(catalog, Mapping) or not all(
         isinstance(name, str) and isinstance(value, str) for name, value in catalog.items()
@@ -54,6 +54,8 @@ def check_options(catalog: Mapping[str, str]) -> None:
     kind = catalog.get("type")
     if "py-catalog-impl" in catalog or (kind is not None and kind.lower() not in CATALOGS):
         raise ValueError(f"catalog: tables cannot be written in {kind or 'one of py-catalog-impl'}: give {_CHOICES}")
+    for name, value in catalog.items():
+        check_sendable(f"catalog: {name}", value)
     if kind is None and not {"uri", "name"} & set(catalog):
         raise ValueError(f"catalog: give {_CHOICES}, or the 'name' of one in .pyiceberg.yaml")
 
@@ -70,11 +72,10 @@ def open_catalog(catalog: Mapping[str, str]) -> Catalog:
         from pyiceberg.exceptions import NotInstalledError
     except ImportError as error:
         raise ConfigurationError("pyiceberg is not installed: pip install 'fastkcl[iceberg]'") from error
-    options = {name: value for name, value in catalog.items() if name != "name"}
+    name = catalog.get("name", "default")
+    options = {**_stripped(name), **{name: value for name, value in catalog.items() if name != "name"}}
     try:
-        opened = asked(
-            "open the catalog", lambda: load_catalog(catalog.get("name", "default"), **{**options, "py-io-impl": _IO})
-        )
+        opened = asked("open the catalog", lambda: load_catalog(name, **{**options, "py-io-impl": _IO}))
     except (ImportError, NotInstalledError) as error:
         raise ConfigurationError(
             f"a package of the catalog is missing: {error}: pip install 'fastkcl[iceberg]'"
@@ -83,6 +84,27 @@ def open_catalog(catalog: Mapping[str, str]) -> Catalog:
         raise ConfigurationError(f"catalog: tables cannot be written in a {type(opened).__name__}: give {_CHOICES}")
     make_durable(opened)
     return opened
+
+
+def _stripped(name: str) -> dict[str, str]:
+    """What pyiceberg has of a catalog in its variables and its file, where it ends in a line feed or a space.
+
+    Raises:
+        ConfigurationError: no request can carry it.
+    """
+    from pyiceberg.utils.config import Config
+
+    found = {}
+    for key, value in (Config().get_catalog_config(name) or {}).items():
+        if not isinstance(value, str):
+            continue
+        try:
+            check_sendable(f"catalog: {key} (PYICEBERG_CATALOG__{name.upper()}__… or .pyiceberg.yaml)", value.strip())
+        except ValueError as error:
+            raise ConfigurationError(str(error)) from None
+        if value != value.strip():
+            found[key] = value.strip()
+    return found
 
 
 def load_table(name: str, catalog: Mapping[str, str], storage: S3Storage | None) -> Table:
@@ -176,5 +198,5 @@ def asked(what: str, call: Callable[[], T]) -> T:
     except as_they_are:
         raise
     except Exception as error:
-        said = _PASSWORD.sub(r"\1:…@", in_one_line(error))[:600]
-        raise StoreError(f"{what}: {said}: is the catalog reachable, and may these credentials do it?") from error
+        said = without_users(in_one_line(error))[:600]
+        raise StoreError(f"{what}: {said}: is the catalog reachable, and may these credentials do it?") from None

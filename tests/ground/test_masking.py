@@ -1,0 +1,73 @@
+"""What of a secret a text may show."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from fastkcl.checks import check_endpoint, check_sendable
+from fastkcl.masking import without_sent, without_users
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("at http://user:SECRET@host:1/x: away", "at http://…@host:1/x: away"),
+        ("http://user:a/SECRET@host", "http://…@host"),
+        ("user:SECRET@host", "…@host"),
+        ("https://h/?token=SECRET&n=1", "https://h/?token=…&n=1"),
+        ("abfss://c@a.net/t?sv=1&sig=SECRET", "abfss://…@a.net/t?sv=1&sig=…"),
+        ("https://h/?X-Amz-Signature=SECRET", "https://h/?X-Amz-Signature=…"),
+        ("https://h/#SECRET: no such thing", "https://h/#… no such thing"),
+        ("https://h/a#access_token=SECRET", "https://h/a#…"),
+        ("issue #7 of https://h/a, and a#b", "issue #7 of https://h/a, and a#b"),
+    ],
+)
+def test_urls(text: str, shown: str) -> None:
+    assert without_users(text) == shown
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("Authorization: Bearer SECRET\nHost: h", "Authorization: …\nHost: h"),
+        ('{"Authorization": "Basic SECRET=", "Host": "h"}', '{"Authorization": "…", "Host": "h"}'),
+        (r'"no {\"Authorization\": \"Bearer SEC\/SECRET\"}"', r'"no {\"Authorization\": \"…\"}"'),
+        ("[('authorization', 'Bearer SECRET')]", "[('authorization', '…')]"),
+        ("Authorization&quot;: &quot;Bearer SECRET&quot;", "Authorization&quot;: &quot;…&quot;"),
+        ("Authorization=AWS4-HMAC-SHA256 Credential=SECRET/x, Signature=SECRET", "Authorization=…"),
+        ("x-amz-security-token:SECRET\nx-amz-target:a", "x-amz-security-token:…\nx-amz-target:a"),
+        ("SignedHeaders=host;x-amz-security-token, Signature", "SignedHeaders=host;x-amz-security-token, Signature"),
+        ('{"name": "Authorization", "value": "Bearer SECRET"}', '{"name": "Authorization", "…": "Bearer …"}'),
+        ("the token LONGSECRET is not known", "the token … is not known"),
+        ("a bearer token is missing, or basic authentication", "a bearer token is missing, or basic authentication"),
+    ],
+)
+def test_what_a_server_repeats(text: str, shown: str) -> None:
+    assert without_sent(text, "LONGSECRET", "the") == shown
+
+
+@pytest.mark.parametrize("part", ["authorization ", "authorization: ", "basic ", "://", "a#", "x-amz-security-token\\"])
+def test_a_long_text_takes_little_time(part: str) -> None:
+    begun = time.thread_time()
+    without_sent(part * (65_536 // len(part)))
+    assert time.thread_time() - begun < 1
+
+
+@pytest.mark.parametrize("value", ["SECRET\n", "SEC\r\nX: RET", "SEC\x7fRET", "SEC\x85RET"])
+def test_what_no_request_carries_is_named_without_its_value(value: str) -> None:
+    with pytest.raises(ValueError, match="^THE_NAME has a line feed or another control character") as raised:
+        check_sendable("THE_NAME", value)
+    assert "SEC" not in str(raised.value)
+    check_sendable("THE_NAME", "p\xe4ss word")
+    with pytest.raises(ValueError, match="^THE_NAME has a character that is not ASCII"):
+        check_sendable("THE_NAME", "p\xe4ss word", is_header=True)
+
+
+@pytest.mark.parametrize(
+    "url", ["http://u:S/SECRET@h", "http://h:SECRET", "h:1", "ftp://h", "http://[SECRET", "http://h /"]
+)
+def test_what_is_no_endpoint_is_not_shown(url: str) -> None:
+    with pytest.raises(ValueError, match="^THE_NAME is not a URL") as raised:
+        check_endpoint("THE_NAME", url)
+    assert "SECRET" not in str(raised.value)
