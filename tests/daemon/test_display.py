@@ -66,6 +66,23 @@ def test_metrics_that_are_none_end_nothing(terminal: Terminal, tmp_path: Path, v
     assert terminal.rows()[FIRST] == ["lease", "taken", "0", "0.00", "3.0", "s", "none"]
 
 
+@pytest.mark.parametrize("part", ['shard="a"} ', 'shard="a', "} ", "{"])
+def test_metrics_of_anybody_take_little_time(terminal: Terminal, tmp_path: Path, part: str) -> None:
+    terminal.reader.shard(FIRST)
+    (tmp_path / "a.prom").write_text(f"fastkcl_behind_latest_seconds{{{part * (150_000 // len(part))}x y\n")
+    begun = time.thread_time()
+    assert terminal.rows()[FIRST] == ["lease", "taken", "0", "0.00", "none"]
+    assert time.thread_time() - begun < 1
+
+
+def test_a_look_at_metrics_reads_so_much(terminal: Terminal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number, shard in enumerate((FIRST, SECOND, THIRD)):
+        (tmp_path / f"{number}.prom").write_text(f'fastkcl_behind_latest_seconds{{shard="{shard}"}} 3\n')
+    assert set(terminal.display._behind()) == {FIRST, SECOND, THIRD}
+    monkeypatch.setattr(daemon_display, "_MOST_OF_ALL", 150)
+    assert len(terminal.display._behind()) == 2
+
+
 def test_the_rate_is_that_of_the_last_seconds(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = SimpleNamespace(now=0.0)
     monkeypatch.setattr(daemon_display, "time", SimpleNamespace(monotonic=lambda: clock.now))

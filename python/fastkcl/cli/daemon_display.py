@@ -31,8 +31,10 @@ _STYLES: Final = {
     ShardState.ENDED: "dim",
 }
 _REFRESHES_PER_SECOND: Final = 2
-_BEHIND: Final = re.compile(r'^fastkcl_behind_latest_seconds\{.*?shard="([^"]+)".*?\} (\S+)$', re.MULTILINE)
+_BEHIND: Final = "fastkcl_behind_latest_seconds{"
+_SHARD: Final = re.compile(r'[{,]shard="([^"]+)"')
 _MOST_BYTES: Final = 1 << 20  # of a child's metrics, some KB
+_MOST_OF_ALL: Final = 16 << 20  # of a look at the folder, into which others may write
 _TIME_DIGITS: Final = len("HH:MM:SS.m")
 _KIND_WIDTH: Final = max(len(kind.value) for kind in Kind)
 
@@ -98,15 +100,29 @@ class Display:
 
     def _behind(self) -> dict[str, float]:
         found: dict[str, float] = {}
+        left = _MOST_OF_ALL
         for path in self._metrics.glob("*.prom"):
             try:
-                text = read_given(path, _MOST_BYTES, patience=0).decode("utf-8", "replace")
+                data = read_given(path, min(_MOST_BYTES, left), patience=0)
             except OSError:  # its child has ended meanwhile, or no child wrote it
                 continue
-            for shard, value in _BEHIND.findall(text):
-                with suppress(ValueError):  # others may write there too
-                    found[shard] = float(value)
+            left -= len(data)
+            found |= _behind_in(data.decode("utf-8", "replace"))
         return found
+
+
+def _behind_in(text: str) -> dict[str, float]:
+    """Seconds by shard, of a file for Prometheus. The time is proportional to the text: anybody may have written it."""
+    found: dict[str, float] = {}
+    for line in text.split("\n"):
+        if not line.startswith(_BEHIND):
+            continue
+        labels, _, value = line.rpartition("} ")
+        shard = _SHARD.search(labels)
+        with suppress(ValueError):
+            if shard is not None:
+                found[shard[1]] = float(value)
+    return found
 
 
 def _checkpoint(shard: Shard) -> str:
