@@ -1,5 +1,6 @@
 """Who may ask the local server: programs by loopback names and those that were given, and no web page in a browser."""
 
+import gzip
 import http.client
 import json
 import socket
@@ -146,6 +147,17 @@ def test_containers_call_it_by_names_that_were_given(for_containers: LocalAws) -
         assert ask(aws, "POST", "/", {"Host": host, **LIST_STREAMS}, b"{}")[0] == expected, host
     assert client(aws).list_streams()["StreamNames"] == []
     assert post(f"{aws.url}/_faults", b"[]", CONTROL)[0] == 200
+
+
+def test_what_a_client_has_packed(aws: LocalAws) -> None:
+    """SDKs pack large calls of CloudWatch."""
+    scope = "AWS4-HMAC-SHA256 Credential=a/20200101/us-east-1/monitoring/aws4_request, SignedHeaders=host, Signature=x"
+    fields = {"Content-Encoding": "gzip", "Authorization": scope, "Content-Type": "application/x-www-form-urlencoded"}
+    call = b"Action=ListMetrics&Version=2010-08-01"
+    assert ask(aws, "POST", "/", fields, gzip.compress(call))[0] == 200
+    status, _, body = ask(aws, "POST", "/", fields, gzip.compress(call + b" " * (64 << 20), 1))
+    assert status == 413
+    assert b"67108864 bytes when unpacked" in body
 
 
 def test_a_body_that_no_service_takes(aws: LocalAws) -> None:

@@ -10,9 +10,11 @@ server is asked for Kinesis alone.
 from __future__ import annotations
 
 import gc
+import gzip
 import json
 from collections.abc import Iterable
 from functools import cached_property
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -44,6 +46,8 @@ class HttpResponse(NamedTuple):
     body: bytes
 
 
+_MOST_UNPACKED = 64 << 20  # bytes, as of a call that is not packed
+_PART = 1 << 20
 _DYNAMODB = "DynamoDB_"
 _DYNAMODB_READS = ("Get", "BatchGet", "TransactGet", "Query", "Scan", "Describe", "List")
 
@@ -61,9 +65,11 @@ class OtherServices:
 
     @cached_property
     def _client(self) -> Client:
+        from moto.core import responses
         from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
         from werkzeug.test import Client
 
+        setattr(responses, "gzip", SimpleNamespace(GzipFile=_Unpacked))  # noqa: B010 - moto (5.2.5) unpacks without a bound
         gc.freeze()  # modules stay, as those of the server's start (`fastkcl.local_aws.server.serve`)
         return Client(DomainDispatcherApplication(create_backend_app))
 
@@ -106,6 +112,31 @@ class OtherServices:
 
     def _end_to_end(self, headers: Iterable[tuple[str, str]]) -> Headers:
         return [(name.lower(), value) for name, value in headers if name.lower() not in self._HOP_BY_HOP]
+
+
+class _Unpacked(gzip.GzipFile):
+    """A body that a client has packed, as SDKs do for large calls of CloudWatch."""
+
+    _left = _MOST_UNPACKED
+
+    def read(self, size: int | None = -1) -> bytes:
+        """As of any file, up to a bound.
+
+        Raises:
+            RequestEntityTooLarge: the body is larger when it is unpacked.
+        """
+        whole = size is None or size < 0
+        parts = []
+        while part := super().read(_PART if whole else size):
+            self._left -= len(part)
+            if self._left < 0:
+                from werkzeug.exceptions import RequestEntityTooLarge
+
+                raise RequestEntityTooLarge(f"the request has more than {_MOST_UNPACKED} bytes when unpacked")
+            parts.append(part)
+            if not whole:
+                break
+        return b"".join(parts)
 
 
 def _with_value_lists(body: bytes) -> bytes:
