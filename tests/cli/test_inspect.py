@@ -1,5 +1,6 @@
 """`fastkcl inspect`: the table, the formats for tools, errors with their line."""
 
+import base64
 import gzip
 import io
 import json
@@ -15,8 +16,12 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from fastkcl import _core
+from fastkcl.cli import inspect_payloads
 from fastkcl.cli.console import Console
 from fastkcl.cli.inspect import _show, _Shown
+from fastkcl.cli.inspect_payloads import OpenedBatches
+from fastkcl.payloads import JsonPayload
 from fastkcl.replay import from_captures, from_records
 from paths import DATA
 from rich.cells import cell_len
@@ -293,6 +298,33 @@ def test_user_errors(args: tuple[str, ...], code: int, message: str) -> None:
     assert done.returncode == code
     assert message in " ".join(done.stderr.decode().split())
     assert b"Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("name", ["AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_GLUE"])
+@pytest.mark.parametrize("url", ["http://user:S/SECRET@127.0.0.1:1", "http://user:SECRET@127.0.0.1:port", "h:SECRET@h"])
+def test_what_is_no_endpoint_of_a_registry(name: str, url: str) -> None:
+    options = ("--payload", "avro", "--framing", "glue", "--registry", "glue", "--schema", "latest:r/a")
+    keys = {"AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "b", "AWS_DEFAULT_REGION": "us-east-1"}
+    done = inspect(str(SPLIT), *options, **keys, **{name: url})
+    assert done.returncode == 2
+    assert "is not a URL such as http://127.0.0.1:4567" in " ".join(done.stderr.decode().split())
+    for part in (b"Traceback", b"SECRET", b"S/"):
+        assert part not in done.stderr
+
+
+def test_payloads_that_open_to_many_tables(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(inspect_payloads, "_TABLE_BYTES", 4096)
+    rows = [{"a": f"{number} {'x' * 1000}"} for number in range(50)]
+    packed = [base64.b64encode(gzip.compress(json.dumps(row).encode())).decode() for row in rows]
+    records = [{"data": data, "partitionKey": "k", "sequenceNumber": "1"} for data in packed]
+    message = _core.decode_line(json.dumps({"action": "processRecords", "records": records}).encode())
+    assert isinstance(message, _core.ProcessRecords)
+    opened = OpenedBatches(JsonPayload("a STRING", "gzip"))
+    tables = list(opened.tables([("s", message.batch)]))
+    assert len(tables) > 2  # the first one is empty
+    assert [row["a"] for table in tables for row in table.to_pylist()] == [row["a"] for row in rows]
+    assert opened.shown(message.batch, 10) == [json.dumps(row)[:11] for row in rows]
+    assert opened.shown(message.batch.slice(0, 0), 10) == []
 
 
 def test_a_socket_in_the_place_of_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -322,7 +322,7 @@ def _add_batch(table: _Rows, number: int, line_bytes: int, message: _core.Proces
     behind = "" if message.millis_behind_latest is None else f", {message.millis_behind_latest} ms behind"
     content = f"{len(batch):,} records, {line_bytes:,} B of line{behind}"
     table.add(str(number), message.action, "", "", "", content)
-    opened = None if shown.opened is None else shown.opened.shown(batch.slice(0, min(rows, len(batch))))
+    opened = None if shown.opened is None else shown.opened.shown(batch.slice(0, min(rows, len(batch))), _OPENED)
     for index, record in enumerate(batch):
         if index == rows:
             table.add("", "", f"... {len(batch) - rows:,} more (--records N shows more)" if rows else "")
