@@ -15,7 +15,9 @@ from dkb_helpers import STAGE, Stage, play
 from fastkcl import dkb
 from fastkcl.dkb.arguments import parse_arguments
 from fastkcl.dkb.errors import StageError
+from fastkcl.dkb.files import input_files
 from fastkcl.dkb.markers import LARGEST_MARKER_BYTES, PRESETS, Markers, escape, unescape
+from fastkcl.stdio import given_files
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -337,6 +339,16 @@ class TestUse:
         stage.configure(["-i", str(tmp_path), "-c", str(tmp_path / "c.ini")])
         assert stage.run() == 0
         assert (tmp_path / "out/a.json").read_text() == "42\n"
+
+    def test_nobody_waits_for_a_pipe(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(given_files, "PATIENCE", 0.05)
+        os.mkfifo(tmp_path / "pipe")
+        stage = dkb.ProcessorStage()
+        with pytest.raises(SystemExit) as raised:
+            stage.configure(["-i", str(tmp_path), "-c", str(tmp_path / "pipe")])
+        assert raised.value.code == 2
+        with pytest.raises(StageError, match="pipe: not a regular file"):
+            input_files(str(tmp_path), ["pipe"], ".json")
 
     def test_one_function(self, tmp_path: Path) -> None:
         (tmp_path / "a.json").write_text('{"a": 1, "_incomplete": true}\n{"a": 2}\n{"a": 3}\n')

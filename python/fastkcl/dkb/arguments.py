@@ -22,15 +22,18 @@ from __future__ import annotations
 import argparse
 import configparser
 from collections.abc import Sequence
+from io import BytesIO, TextIOWrapper
 from typing import NamedTuple, NoReturn
 
 from fastkcl.dkb.errors import StageError
 from fastkcl.dkb.markers import Markers, unescape
+from fastkcl.stdio.given_files import read_given
 
 __all__ = ["EXIT_CONFIG", "Options", "parse_arguments", "read_config"]
 
 EXIT_ARGUMENTS = 2
 EXIT_CONFIG = 3
+_MOST_CONFIG = 16 << 20  # bytes
 _BY_MODE = {"f": ("f", "f"), "s": ("s", "s"), "m": ("s", "s")}
 
 
@@ -131,8 +134,7 @@ def read_config(path: str) -> dict[str, dict[str, str]]:
     """
     parser = configparser.ConfigParser()
     try:
-        with open(path, encoding="utf-8") as file:  # noqa: PTH123 - pathlib is slow to import
-            parser.read_file(file)
+        parser.read_file(TextIOWrapper(BytesIO(read_given(path, _MOST_CONFIG)), "utf-8"), path)
         return {section: dict(parser.items(section)) for section in parser.sections()}
     except OSError as error:
         raise StageError("config", f"{path}: cannot be opened: {error.strerror}", EXIT_ARGUMENTS) from None

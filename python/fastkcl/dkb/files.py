@@ -31,6 +31,8 @@ def input_files(directory: str, names: Sequence[str], extension: str) -> list[Pa
         return sorted(path for path in folder.iterdir() if path.suffix == extension and path.is_file())
     paths = [folder / name for name in names]
     for path in paths:
+        if path.exists() and not path.is_file():
+            raise StageError("file", f"{path}: not a regular file; a stage reads files, or standard input (--source s)")
         if not path.is_file():
             raise StageError("file", f"{path}: no such file; names are relative to --input-dir {folder}")
     return paths
