@@ -1,6 +1,7 @@
 """`StreamClient`: the parts that a consumer and a producer share, against local AWS; its decisions without time."""
 
 import asyncio
+import json
 import socket
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -238,6 +239,22 @@ def test_what_answers_is_no_kinesis(options: dict[str, Any], lacks: str) -> None
 
     with server(talk) as address, pytest.raises(ConnectionError, match=f"{lacks}: the endpoint is not Kinesis"):
         run(StreamClient.list_shards, "orders", endpoint_url=f"http://{address}", retry_limit=1, **options)
+
+
+def test_an_error_has_nothing_that_was_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A proxy that is being debugged answers with the request's headers."""
+    monkeypatch.setenv("AWS_SESSION_TOKEN", "SECRET")
+
+    def talk(link: socket.socket, number: int) -> None:
+        while request := request_of(link):
+            body = json.dumps({"__type": "AccessDeniedException", "message": request.decode("latin-1")}).encode()
+            head = b"HTTP/1.1 400 No\r\nContent-Type: application/x-amz-json-1.1\r\nContent-Length: %d\r\n\r\n"
+            link.sendall(head % len(body) + body)
+
+    with server(talk) as address, pytest.raises(ClientError, match="X-Amz-Security-Token: …") as caught:
+        run(StreamClient.list_shards, "orders", endpoint_url=f"http://{address}")
+    assert "SECRET" not in str(caught.value)
+    assert "Signature" not in str(caught.value)
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ import click
 from fastkcl.cli.catalogs import catalog_option, properties_of, storage_in
 from fastkcl.cli.output import printable, without_users
 from fastkcl.cli.storage import endpoint_of, has_credentials, is_s3, storage_of
+from fastkcl.masking import without_sent
 
 if TYPE_CHECKING:
     from fastkcl.tables import S3Storage
@@ -213,7 +214,7 @@ def _uploads(url: str, storage: S3Storage | None) -> list[dict[str, str]]:
             for each in page.get("Uploads", [])
         ]
     except (BotoCoreError, ClientError) as error:
-        click.echo(f"Unfinished uploads are not listed: {without_users(printable(str(error)))}", err=True)
+        click.echo(f"Unfinished uploads are not listed: {without_users(printable(without_sent(str(error))))}", err=True)
         return []
 
 

@@ -36,7 +36,7 @@ from fastkcl.kinesis.exceptions import (
 )
 from fastkcl.kinesis.failures import BODY, Failure, ReconnectPolicy, check_records, checked, error_code, failure_of
 from fastkcl.kinesis.options import StreamOptions
-from fastkcl.kinesis.sessions import check_session, has_http_session, new_session
+from fastkcl.kinesis.sessions import check_session, has_http_session, masked, new_session
 from fastkcl.kinesis.shared_look import SharedLook
 from fastkcl.kinesis.topology import Shard
 from fastkcl.stdio.log import module_logger
@@ -187,9 +187,9 @@ class StreamClient:
             max_pool_connections=MAX_CONNECTIONS,
             **({} if has_http_session(session) else {"http_session_cls": GatedSession}),
         )
-        where = {"region_name": self._region, "endpoint_url": self._endpoint_url}
         async with AsyncExitStack() as resources:
-            client = await resources.enter_async_context(session.create_client("kinesis", **where, config=config))
+            where = {"region_name": self._region, "endpoint_url": self._endpoint_url, "config": config}
+            client = masked(await resources.enter_async_context(session.create_client("kinesis", **where)))
             client.meta.events.register("before-parse.kinesis.GetRecords", _take_body)
             client.meta.events.register_last("before-send", _send_in_pieces)  # a program's handlers see bytes
             self._client = client

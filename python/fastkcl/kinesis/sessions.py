@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from functools import cache
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
+
+from fastkcl.masking import without_sent
 
 if TYPE_CHECKING:
     from aiobotocore.session import AioSession
 
-__all__ = ["check_session", "has_http_session", "new_session"]
+__all__ = ["check_session", "has_http_session", "masked", "new_session"]
 
 
 def new_session() -> AioSession:
@@ -24,6 +27,17 @@ def new_session() -> AioSession:
     session = get_session()
     session.register_component("data_loader", _loader(session.get_config_variable("data_path")))
     return session
+
+
+def masked(client: Any) -> Any:  # noqa: ANN401
+    """A client whose errors do not have what was sent to the service, and which a proxy may repeat."""
+    client.meta.events.register("after-call", _mask)
+    return client
+
+
+def _mask(http_response: Any, parsed: Any, **_: Any) -> None:  # noqa: ANN401
+    if http_response.status_code >= HTTPStatus.MULTIPLE_CHOICES and isinstance(error := parsed.get("Error"), dict):
+        error.update({name: without_sent(value) for name, value in error.items() if isinstance(value, str)})
 
 
 @cache

@@ -325,7 +325,7 @@ class ObjectStore:
             return self._call(what, key, function)
         except FileNotFoundError as error:
             if "NoSuchBucket" in str(error):
-                raise self._error(what, key, error) from error
+                raise self._error(what, key, error) from None
             return None
 
     def _call(self, what: str, key: str, function: Callable[[Any], T]) -> T:
@@ -342,9 +342,9 @@ class ObjectStore:
         except FileNotFoundError as error:  # obstore's own for GET and HEAD
             if what == "GET":
                 raise
-            raise self._error(what, key, error) from error
+            raise self._error(what, key, error) from None
         except BaseException as error:  # a panic in Rust is not an Exception
-            raise self._error(what, key, error) from error
+            raise self._error(what, key, error) from None
 
     def _error(self, what: str, key: str, error: BaseException) -> StoreError:
         kind = type(error).__name__

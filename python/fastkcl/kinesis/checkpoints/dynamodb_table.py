@@ -16,7 +16,7 @@ from typing import Any
 from fastkcl.kinesis.checkpoints.table_errors import account_of_arn, is_lasting, is_unreachable, table_error
 from fastkcl.kinesis.event_loops import cut_off_in_silence
 from fastkcl.kinesis.exceptions import CheckpointTableError, ValidationError
-from fastkcl.kinesis.sessions import check_session, new_session
+from fastkcl.kinesis.sessions import check_session, masked, new_session
 from fastkcl.stdio.log import module_logger
 
 __all__ = ["Item", "Table", "number", "string"]
@@ -211,6 +211,7 @@ class Table:
                             "dynamodb", endpoint_url=self._endpoint_url, region_name=region, config=config
                         )
                     )
+                    masked(client)
                     is_there = await self._look(client)
                     if not is_there:
                         operation = "CreateTable"
