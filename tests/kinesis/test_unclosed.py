@@ -34,6 +34,9 @@ from kinesis_helpers import stream as stream  # a fixture
 from local_aws_helpers import SHARD_0, new_name
 from waiting import PATIENCE
 
+pytestmark = pytest.mark.filterwarnings("ignore:Unclosed (client session|connector):ResourceWarning")
+"""Of aiohttp's: the tests leave them, and one may be collected only within the next test's setup."""
+
 T = TypeVar("T")
 
 LATE: dict[str, Any] = {"buffer_time": 60}
