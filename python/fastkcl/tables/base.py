@@ -108,7 +108,10 @@ class KeepsPositions(Protocol):
         """
 
     def given_up(self) -> Position | None:
-        """Up to where records have been given up; None if none have."""
+        """Up to where records after the table's position have been given up.
+
+        None if none have, or if the table has lost commits since.
+        """
 
 
 def parse_json(text: bytes | str) -> Any:  # noqa: ANN401 - whatever a file says

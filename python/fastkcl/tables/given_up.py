@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from fastkcl import Position
 from fastkcl.tables import storage
-from fastkcl.tables.base import SinkError, parse_sealed, place, sealed
+from fastkcl.tables.base import RECOVERY, SinkError, parse_sealed, place, sealed
 from fastkcl.tables.folders import position_of
 
 __all__ = ["NOTES", "GivenUp", "give_up", "given_up", "note", "noted", "upto_of"]
@@ -38,7 +38,7 @@ class GivenUp(NamedTuple):
         has = "none of them" if position is None else f"those up to {place(position)}"
         return (
             f"records up to {place(self.upto)} were given up when the table had those up to {place(self.after)}, and"
-            f" it has {has}: commits are lost"
+            f" it has {has}: commits are lost; {RECOVERY}"
         )
 
     def is_news(self, upto: Position, position: Position | None) -> bool:
@@ -66,7 +66,7 @@ def give_up(root: Path, folders: str, upto: Position, position: Position | None)
 
 
 def given_up(root: Path, folders: str) -> GivenUp | None:
-    """The note, None if there is none.
+    """The note of a shard; None without one.
 
     Raises:
         SinkError: the note is damaged, or no file.

@@ -108,7 +108,7 @@ class Store(Protocol):
         """The last bytes of a file, at most so many; None if there is none."""
 
     def sizes(self, keys: Sequence[str]) -> list[int | None]:
-        """The bytes of each file; None if there is none, or something else is in its place."""
+        """The bytes of each file; None where a file is missing, or something else is in its place."""
 
     def files(self, folder: str, after: str = "") -> list[Entry]:
         """The files in a folder itself, by their keys in the order of their bytes; none if it is not there.

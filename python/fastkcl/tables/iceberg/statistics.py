@@ -99,7 +99,7 @@ class _Counted:
 
 
 def _above(text: str) -> str | None:
-    """A text of bounded length that is not less; None where there is none."""
+    """A text of bounded length that is not less; None where no text is."""
     made = truncate_upper_bound_text_string(text, _LENGTH)
     if made is not None and any("\ud800" <= character <= "\udfff" for character in made):
         return None  # after U+D7FF comes what is no character

@@ -35,7 +35,7 @@ def parse_claim(text: str, url: str) -> dict[str, Any]:
     """The claim of a table: its id, and its partition.
 
     Raises:
-        SinkError: it is none of this version.
+        SinkError: it has another version, or is damaged.
     """
     try:
         value = parse_own_json(text)

@@ -36,7 +36,7 @@ def inspect_parquet_table(store: Store) -> TableState:
     """Look into a table.
 
     Raises:
-        SinkError: it is none of a ParquetTable, or of a newer version, or its claim is lost.
+        SinkError: there is no ParquetTable, or one of a newer version, or its claim is lost.
         OSError: it cannot be read.
     """
     text = store.claimed(CLAIM)

@@ -339,7 +339,7 @@ def notes_folder(folder: str) -> str:
 
 
 def read_notes(store: Store, folder: str) -> GivenUp | None:
-    """The newest note of records of the shard with this folder that were given up; None if there is none.
+    """The newest note about records of this folder's shard that were given up; None without one.
 
     Raises:
         SinkError: a note is damaged.
