@@ -6,12 +6,14 @@ import asyncio
 import socket
 
 import pytest
+from aiohttp.client_proto import ResponseHandler
 from botocore.awsrequest import AWSPreparedRequest
 from botocore.compat import HTTPHeaders
 from fastkcl.kinesis.http import MAX_ANSWER
-from fastkcl.kinesis.read.bodies import GatedSession, gated
+from fastkcl.kinesis.read.bodies import Gate, GatedSession, gated
+from fastkcl.kinesis.read.budget import SMALLEST_RESERVATION
 from http_servers import request_of, server
-from waiting import PATIENCE
+from waiting import PATIENCE, until
 
 HEAD = b"HTTP/1.1 200 OK\r\n"
 PIECE = b" " * (1 << 20)
@@ -21,13 +23,13 @@ async def no_wait(length: int) -> None:
     del length
 
 
-def read_body(address: str) -> bytes:
+def read_body(address: str, gate: Gate = no_wait) -> bytes:
     async def main() -> bytes:
         async with GatedSession() as session:
             request = AWSPreparedRequest(
                 "POST", f"http://{address}/", HTTPHeaders.from_dict({"Content-Length": "0"}), b"", False
             )
-            with gated(no_wait):
+            with gated(gate):
                 response = await session.send(request)
             return bytes(response._content)
 
@@ -61,12 +63,41 @@ def test_a_body_that_says_it_is_too_long_is_not_read() -> None:
         read_body(address)
 
 
-def test_a_large_body_is_read() -> None:
-    def talk(link: socket.socket, number: int) -> None:
-        request_of(link)
-        link.sendall(HEAD + b"Content-Length: %d\r\n\r\n" % (20 << 20))
-        for _ in range(20):
-            link.sendall(PIECE)
+def talk_at_length(link: socket.socket, number: int) -> None:
+    request_of(link)
+    link.sendall(HEAD + b"Content-Length: %d\r\n\r\n" % (20 << 20))
+    for _ in range(20):
+        link.sendall(PIECE)
 
-    with server(talk) as address:
+
+def test_a_large_body_is_read() -> None:
+    with server(talk_at_length) as address:
         assert len(read_body(address)) == 20 << 20
+
+
+def test_an_answer_that_waits_is_not_above_its_reservation(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What aiohttp reads ahead is bounded here: its default became four times as much with 3.14."""
+    received, most, paused = 0, 0, False
+    receive, pause = ResponseHandler.data_received, ResponseHandler.pause_reading
+
+    def data_received(handler: ResponseHandler, data: bytes) -> None:
+        nonlocal received
+        received += len(data)
+        receive(handler, data)
+
+    def pause_reading(handler: ResponseHandler) -> None:
+        nonlocal paused
+        paused = True
+        pause(handler)
+
+    async def waits_until_it_is_paused(length: int) -> None:
+        nonlocal most
+        assert length == 20 << 20
+        await until(lambda: paused, "a connection that is not read any more", seen=lambda: received)
+        most = received
+
+    monkeypatch.setattr(ResponseHandler, "data_received", data_received)
+    monkeypatch.setattr(ResponseHandler, "pause_reading", pause_reading)
+    with server(talk_at_length) as address:
+        assert len(read_body(address, waits_until_it_is_paused)) == 20 << 20
+    assert 0 < most <= SMALLEST_RESERVATION + 1000  # the head is not the body's

@@ -76,7 +76,7 @@ def test_a_record_above_the_bound_comes_alone(aws: LocalAws, options: dict[str, 
     most: list[int] = []
     items = consume(stream, most, max_queue_bytes=100_000, **options)
     assert sum(map(len, items)) == (6 if options.get("output") == "batches" else 6 * MB)
-    assert max(most) < 5 * MB
+    assert max(most) < 6 * MB  # 3.5 bodies of 1.33 MB, and what a connection buffers; two would be 10
 
 
 def test_fewer_records_are_asked_for_where_they_are_large(aws: LocalAws) -> None:

@@ -21,6 +21,7 @@ from typing import Any, TypeAlias
 from aiobotocore.httpsession import AIOHTTPSession
 
 from fastkcl.kinesis.http import MAX_ANSWER
+from fastkcl.kinesis.read.budget import READ_AHEAD
 
 __all__ = ["Gate", "GatedSession", "gated"]
 
@@ -45,13 +46,16 @@ def gated(gate: Gate) -> Iterator[None]:
 
 
 class _Direct:
-    """A session of aiohttp that follows no redirects: the service sends none, and a signed request is for it alone."""
+    """A session of aiohttp that follows no redirects: the service sends none, and a signed request is for it alone.
+
+    It reads ahead what a reservation has room for, not what is aiohttp's default: 64 KiB became 256 KiB with 3.14.
+    """
 
     def __init__(self, session: Any) -> None:  # noqa: ANN401
         self._session = session
 
     def request(self, *args: Any, **options: Any) -> Any:  # noqa: ANN401 - awaitable
-        return self._session.request(*args, **{**options, "allow_redirects": False})
+        return self._session.request(*args, **{**options, "allow_redirects": False, "read_bufsize": READ_AHEAD})
 
 
 class GatedSession(AIOHTTPSession):  # type: ignore[misc] # aiobotocore has no types

@@ -20,13 +20,16 @@ from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple, Self
 
-__all__ = ["MAX_QUEUE_BYTES", "ByteBudget", "CallPlan", "CallSizes", "Reservation"]
+__all__ = ["MAX_QUEUE_BYTES", "READ_AHEAD", "ByteBudget", "CallPlan", "CallSizes", "Reservation"]
 
 MAX_QUEUE_BYTES = 64 << 20
 """The default bound of all shards together."""
 
-SMALLEST_RESERVATION = 256 << 10
-"""Of a call whatever it may bring: a connection buffers as much before its answer is looked at."""
+READ_AHEAD = 64 << 10
+"""Bytes of an answer that a connection should hold before somebody looks at it."""
+SMALLEST_RESERVATION = 2 * READ_AHEAD + (256 << 10)
+"""Of a call whatever it may bring. aiohttp stops when it holds more than twice what it should, and the event loop gives
+it up to 256 KiB at a time."""
 FEWEST_SHARES, MOST_SHARES = 2, 16
 """An answer may take up to this part of the budget. With more shares than 16 calls would become too small."""
 MEMORY_OF_BODY = 2.5
