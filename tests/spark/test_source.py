@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import json
 import logging
-import re
 import sys
 from collections import Counter
 from collections.abc import Callable
@@ -17,103 +16,15 @@ import pytest
 from fastkcl.kinesis.access import Access
 from fastkcl.kinesis.read.plan import TRIM, Offset, PlanOptions
 from fastkcl.kinesis.read.plan.driver import PlanDriver
-from fastkcl.local_aws import Fault, LocalAws
+from fastkcl.local_aws import LocalAws
 from fastkcl.spark import kinesis_json
-from fastkcl.spark.source import FastkclKinesis
 from fastkcl.spark.source.stream import report
 from fastkcl.spark.source.tasks import service_of
-from local_aws_helpers import HASH_KEYS, SHARD_0, client, make_stream
+from local_aws_helpers import SHARD_0, client, make_stream
+from source_queries import SECRET, Query, fill, numbers_of, split
+from source_queries import query as query  # a fixture
 from spark_fixtures import SharedSpark
 from waiting import wait_until
-
-SECRET = "secret-of-the-tests"  # programs/service.py
-
-
-class Query:
-    """A query into a table of Parquet, which can be run again and again."""
-
-    def __init__(self, session: Any, aws: LocalAws, stream: str, folder: Path, **options: str) -> None:
-        self.session, self.folder = session, folder
-        self.options = {
-            "streamName": stream,
-            "endpoint": aws.url,
-            "region": "us-east-1",
-            "initialPosition": "trim_horizon",
-            **options,
-        }
-
-    def reader(self) -> Any:
-        return self.session.readStream.format("kinesis").options(**self.options)
-
-    def start(self, **trigger: Any) -> Any:
-        writer = self.reader().load().writeStream.format("parquet")
-        writer = writer.option("checkpointLocation", str(self.folder / "checkpoint"))
-        return (writer.trigger(**trigger) if trigger else writer).start(str(self.folder / "table"))
-
-    def run(self) -> Any:
-        """Until all is read that is there now."""
-        query = self.start(availableNow=True)
-        assert query.awaitTermination(120), query.lastProgress
-        return query
-
-    @property
-    def rows(self) -> list[Any]:
-        if not any((self.folder / "table").glob("_spark_metadata/[0-9]*")):
-            return []
-        return list(self.session.read.parquet(str(self.folder / "table")).collect())
-
-
-@pytest.fixture
-def query(session: Any, tmp_path: Path) -> Callable[..., Query]:
-    def make(aws: LocalAws, stream: str, **options: str) -> Query:
-        return Query(session, aws, stream, tmp_path, **options)
-
-    return make
-
-
-def fill(aws: LocalAws, stream: str, numbers: range) -> None:
-    records = [{"Data": str(n).encode(), "PartitionKey": f"k{n % 50}"} for n in numbers]
-    for begin in range(0, len(records), 500):
-        answer = client(aws).put_records(StreamName=stream, Records=records[begin : begin + 500])
-        assert answer["FailedRecordCount"] == 0
-
-
-def split(aws: LocalAws, stream: str) -> None:
-    client(aws).split_shard(StreamName=stream, ShardToSplit=SHARD_0, NewStartingHashKey=str(HASH_KEYS // 4))
-    wait_until(
-        lambda: (
-            client(aws).describe_stream_summary(StreamName=stream)["StreamDescriptionSummary"]["StreamStatus"]
-            == "ACTIVE"
-        ),
-        "the split",
-    )
-
-
-def numbers_of(rows: list[Any]) -> Counter[int]:
-    return Counter(int(bytes(row.data)) for row in rows)
-
-
-@pytest.mark.needs_pyspark("4.2")
-@pytest.mark.parametrize("inline", ["8m", "0"])
-def test_each_record_is_in_the_table_once_over_restarts_and_a_split(
-    query: Callable[..., Query], aws: LocalAws, inline: str
-) -> None:
-    stream = make_stream(aws, 2)
-    fill(aws, stream, range(1200))
-    reading = query(aws, stream, inlineBytes=inline)
-    reading.run()
-    assert numbers_of(reading.rows) == Counter(range(1200))
-    split(aws, stream)
-    fill(aws, stream, range(1200, 2000))
-    reading.run()
-    rows = reading.rows
-    assert numbers_of(rows) == Counter(range(2000))
-    assert {row.stream for row in rows} == {stream}
-    assert len({row.shardId for row in rows}) == 4
-    assert {row.partitionKey for row in rows} == {f"k{n}" for n in range(50)}
-    for key in {row.partitionKey for row in rows}:
-        of_key = sorted((int(row.sequenceNumber), int(bytes(row.data))) for row in rows if row.partitionKey == key)
-        assert [n for _, n in of_key] == sorted(n for _, n in of_key)
 
 
 @pytest.mark.needs_pyspark("4.2")
@@ -198,84 +109,6 @@ def test_nothing_to_read(session: Any, aws: LocalAws) -> None:
     assert reader.load().count() == 0
 
 
-def failure_of(query: Query) -> str:
-    """The message with which a query ends."""
-    running = query.start(availableNow=True)
-    try:
-        with pytest.raises(Exception) as error:  # noqa: PT011 - classic and Connect have classes of their own
-            running.awaitTermination(60)
-    finally:
-        running.stop()
-    found = re.findall(r"(?m)^fastkcl\.[\w.]+: .*$", str(error.value))
-    return str(found[-1]) if found else str(error.value)
-
-
-@pytest.mark.needs_pyspark("4.2")
-def test_a_stream_that_was_made_again(query: Callable[..., Query], aws: LocalAws) -> None:
-    stream = make_stream(aws)
-    fill(aws, stream, range(10))
-    reading = query(aws, stream)
-    reading.run()
-    client(aws).delete_stream(StreamName=stream)
-    wait_until(lambda: stream not in client(aws).list_streams(Limit=1000)["StreamNames"], "the end of the stream")
-    wait_until(lambda: made_again(aws, stream), "another second")
-    said = failure_of(reading)
-    assert f"stream {stream} was created" in said or f"{stream}/{SHARD_0} begins with record" in said
-    assert "use a new checkpointLocation, and with a file sink a new folder" in said
-
-
-def made_again(aws: LocalAws, stream: str) -> bool:
-    """Make it; whether that is another second than before, as a stream has its time in seconds."""
-    before = getattr(made_again, "before", None)
-    client(aws).create_stream(StreamName=stream, ShardCount=1)
-    summary = client(aws).describe_stream_summary(StreamName=stream)["StreamDescriptionSummary"]
-    created = summary["StreamCreationTimestamp"].timestamp()
-    if before is None or int(before) == int(created):
-        made_again.before = created  # type: ignore[attr-defined]
-        client(aws).delete_stream(StreamName=stream)
-        return False
-    return True
-
-
-@pytest.mark.needs_pyspark("4.2")
-@pytest.mark.parametrize("operation", ["ListShards", "GetShardIterator", "GetRecords"])
-def test_a_permission_that_is_missing(query: Callable[..., Query], own_aws: LocalAws, operation: str) -> None:
-    stream = make_stream(own_aws)
-    fill(own_aws, stream, range(10))
-    own_aws.faults(Fault(operation, "AccessDeniedException"))
-    said = failure_of(query(own_aws, stream))
-    # ListShards may be answered before DescribeStreamSummary has given the ARN.
-    assert re.search(
-        rf"kinesis:{operation} on (arn:aws:kinesis:us-east-1:\d+:stream/)?{stream}\S* is denied \(AccessDenied", said
-    )
-    assert SECRET not in said
-
-
-@pytest.mark.needs_pyspark("4.2")
-def test_a_summary_that_may_not_be_asked_is_no_error(query: Callable[..., Query], own_aws: LocalAws) -> None:
-    stream = make_stream(own_aws)
-    fill(own_aws, stream, range(10))
-    own_aws.faults(Fault("DescribeStreamSummary", "AccessDeniedException"))
-    reading = query(own_aws, stream)
-    reading.run()
-    assert numbers_of(reading.rows) == Counter(range(10))
-
-
-@pytest.mark.needs_pyspark("4.2")
-def test_faults_that_pass(query: Callable[..., Query], own_aws: LocalAws) -> None:
-    stream = make_stream(own_aws, 2)
-    fill(own_aws, stream, range(1000))
-    own_aws.faults(
-        Fault("GetRecords", "ProvisionedThroughputExceededException", times=4),
-        Fault("GetRecords", "InternalFailure", times=3),
-        Fault("GetShardIterator", "ExpiredIteratorException", times=1),
-        Fault("ListShards", "LimitExceededException", times=1),
-    )
-    reading = query(own_aws, stream, inlineBytes="0")
-    reading.run()
-    assert numbers_of(reading.rows) == Counter(range(1000))
-
-
 @pytest.mark.needs_pyspark("4.2")
 @pytest.mark.parametrize(
     ("option", "said"),
@@ -303,16 +136,6 @@ def test_what_a_stream_cannot_have_is_the_last_line_of_its_error(session: Any, a
     with pytest.raises(Exception, match="startingtimestamp|startingTimestamp") as raised:
         writer.trigger(availableNow=True).start().awaitTermination(60)
     assert "UnboundLocalError" not in str(raised.value)
-
-
-def test_a_name_of_its_own(spark: SharedSpark, aws: LocalAws, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(spark.session.sparkContext, "pythonExec", sys.executable)
-    stream = make_stream(aws)
-    fill(aws, stream, range(5))
-    spark.session.dataSource.register(FastkclKinesis)
-    reader = spark.session.read.format("fastkcl-kinesis")
-    rows = reader.options(streamName=stream, endpoint=aws.url, region="us-east-1").load().collect()
-    assert numbers_of(rows) == Counter(range(5))
 
 
 # Payloads.

@@ -66,3 +66,9 @@ def delivered(source: Source, **settings: Any) -> Counter[Record]:
         for number, sub, data in zip(columns.sequence_numbers, columns.sub_sequence_numbers, columns.data, strict=True):
             found[plan.stream, plan.shard_id, number, None if legacy else sub, data] += 1
     return found
+
+
+def numbers_and_data(shard: Any) -> tuple[Any, Any]:
+    """The sequence numbers and the payloads of a shard that is replayed."""
+    columns = shard.records.columns(0, len(shard.records))
+    return columns.sequence_numbers, columns.data
