@@ -13,7 +13,9 @@ __all__ = ["without_sent", "without_users"]
 _SECRET_PARAMETER = re.compile(
     r"([?&;#][\w.-]*(?:token|password|secret|credential|signature|sig)=)[^\s&;'\"]+", re.ASCII | re.IGNORECASE
 )
-_USER = re.compile(r"(?<=://)(?:\S*|[^\n'\"]*)@|[^\s:/'\"]+:[^\s/@]+@")
+_USER = re.compile(r"(?<![^\s:/'\"])(?:([^\s:/'\"]++:[^\s/@]++@)++|[^\s:/'\"]++:[^\s/@]++)")
+_SPACE = re.compile(r"\s|\Z")
+_END = re.compile(r"[\n'\"]|\Z")
 _WORD = re.compile(r"[^\s'\"]+")
 _MARK = r"(?:[\\\"'\s]|&quot;|&#\d{1,4};)*"  # between a header's name and its value, in JSON, HTML or Python
 _AUTHORIZATION = re.compile(
@@ -28,8 +30,8 @@ _SHORTEST = 8  # characters: a shorter secret is of a test, and may be part of a
 
 def without_users(text: str) -> str:
     """Text whose URLs show no users, passwords, tokens or fragments; those without a scheme and in a query included."""
-    text = _SECRET_PARAMETER.sub(r"\1…", text)
-    return _WORD.sub(_without_fragment, _USER.sub("…@", text))
+    text = _without_users_of_urls(_SECRET_PARAMETER.sub(r"\1…", text))
+    return _WORD.sub(_without_fragment, _USER.sub(lambda found: "…@" if found[1] else found[0], text))
 
 
 def without_sent(text: str, *sent: str) -> str:
@@ -44,6 +46,34 @@ def without_sent(text: str, *sent: str) -> str:
     for pattern in (_AUTHORIZATION, _TOKEN, _SCHEME):
         text = pattern.sub(r"\1…", text)
     return text
+
+
+def _without_users_of_urls(text: str) -> str:
+    """Text without what is between ``://`` and the last ``@`` of the word, or else of the line or what is quoted.
+
+    A password may have any character. Each end is looked for once, however many ``://`` there are before it.
+    """
+    shown, done = [], 0
+    word_end = part_end = word_at = part_at = -1
+    begin = text.find("://") + 3
+    while begin >= 3:
+        if begin > word_end:
+            word_end = _end(_SPACE, text, begin)
+            word_at = text.rfind("@", begin, word_end)
+        if begin > part_end:
+            part_end = _end(_END, text, begin)
+            part_at = text.rfind("@", begin, part_end)
+        last = word_at if word_at >= begin else part_at
+        if last >= begin:
+            shown += [text[done:begin], "…@"]
+            done = last + 1
+        begin = text.find("://", max(begin, done)) + 3
+    return "".join([*shown, text[done:]])
+
+
+def _end(pattern: re.Pattern[str], text: str, begin: int) -> int:
+    found = pattern.search(text, begin)
+    return len(text) if found is None else found.start()
 
 
 def _without_fragment(found: re.Match[str]) -> str:

@@ -20,6 +20,8 @@ from fastkcl.masking import without_sent, without_users
         ("https://h/?X-Amz-Signature=SECRET", "https://h/?X-Amz-Signature=…"),
         ("https://h/#SECRET: no such thing", "https://h/#… no such thing"),
         ("https://h/a#access_token=SECRET", "https://h/a#…"),
+        ("at ://a/b c:d, 'http://u:p w@SECRET@h'", "at ://a/b c:d, 'http://…@h'"),
+        ("u:SECRET@h, x@y:SECRET@z:SECRET@h", "…@h, …@h"),
         ("issue #7 of https://h/a, and a#b", "issue #7 of https://h/a, and a#b"),
     ],
 )
@@ -47,10 +49,28 @@ def test_what_a_server_repeats(text: str, shown: str) -> None:
     assert without_sent(text, "LONGSECRET", "the") == shown
 
 
-@pytest.mark.parametrize("part", ["authorization ", "authorization: ", "basic ", "://", "a#", "x-amz-security-token\\"])
+@pytest.mark.parametrize(
+    "part",
+    [
+        "authorization ",
+        "authorization: ",
+        "basic ",
+        "://",
+        "://'",
+        ":// ",
+        "a#",
+        "a:",
+        "a",
+        "u:p@",
+        "x-amz-security-token\\",
+    ],
+)
 def test_a_long_text_takes_little_time(part: str) -> None:
     begun = time.thread_time()
-    without_sent(part * (65_536 // len(part)))
+    text = part * (65_536 // len(part))
+    for each in (text, f"{text} @", f"{text}'@"):
+        without_sent(each)
+        without_users(each)
     assert time.thread_time() - begun < 1
 
 
