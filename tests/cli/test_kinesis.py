@@ -4,6 +4,7 @@ import base64
 import hashlib
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -18,7 +19,7 @@ from fastkcl.cli import aws as cli_aws
 from fastkcl.local_aws import Fault, LocalAws
 from http_servers import request_of, server
 from local_aws_helpers import client, make_stream, new_name, read, server_of, shards
-from waiting import wait_until
+from waiting import PATIENCE, wait_until
 
 COMMAND = [sys.executable, "-m", "fastkcl", "kinesis"]
 
@@ -201,6 +202,18 @@ def test_an_answer_that_is_not_aws_s(tmp_path: Path, args: list[str]) -> None:
         assert b"something else that is not AWS, has answered http://127.0.0.1:" in done.stderr, name
         assert b"look at --endpoint-url, AWS_ENDPOINT_URL and HTTPS_PROXY" in done.stderr, name
         assert len(done.stderr.splitlines()) == 1, name
+
+
+@pytest.mark.parametrize("args", [COMMANDS[0], COMMANDS[2], COMMANDS[6]], ids=" ".join)
+def test_a_bundle_of_certificates_that_is_a_pipe(tmp_path: Path, args: list[str]) -> None:
+    """botocore would open it, and wait without an end."""
+    os.mkfifo(tmp_path / "ca.pem")
+    keys = {"AWS_ACCESS_KEY_ID": "x", "AWS_SECRET_ACCESS_KEY": "x", "AWS_DEFAULT_REGION": "us-east-1"}
+    env = environment() | keys | {"AWS_CA_BUNDLE": str(tmp_path / "ca.pem")}
+    command = [sys.executable, "-m", "fastkcl", *args]
+    done = subprocess.run(command, capture_output=True, timeout=PATIENCE, cwd=tmp_path, env=env, text=True)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert re.fullmatch(r"Error: \S+/ca.pem \(AWS_CA_BUNDLE, .*\) is a pipe, .*: give a file\n", done.stderr)
 
 
 SHARD = {

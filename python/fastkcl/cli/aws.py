@@ -17,6 +17,7 @@ from fastkcl.cli.output import printable, without_users
 from fastkcl.credentials import told
 from fastkcl.loopback import LOCAL, LOCAL_REGION, is_loopback
 from fastkcl.masking import without_sent
+from fastkcl.stdio.given_files import check_bundle
 
 __all__ = ["aio_session", "check_listening", "explain", "kinesis_client"]
 
@@ -33,11 +34,13 @@ def kinesis_client(endpoint_url: str | None, region: str | None, service: str = 
         UsageError: the endpoint is not a URL.
         CredentialsError: there are credentials, and they do not come or cannot be sent.
         EndpointConnectionError: nobody listens at the service's address.
+        InvalidConfigError: the bundle of certificates is a pipe.
     """
     from botocore.config import Config
     from botocore.session import get_session
 
     session = get_session()
+    check_bundle(session)
     check_answers(session.get_component("event_emitter"))
     known: dict[str, Any] = {"region_name": region or session.get_config_variable("region")}
     has_credentials = find_credentials(session)

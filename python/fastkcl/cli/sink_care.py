@@ -17,6 +17,7 @@ from fastkcl.cli.catalogs import catalog_option, properties_of, storage_in
 from fastkcl.cli.output import printable, without_users
 from fastkcl.cli.storage import endpoint_of, has_credentials, is_s3, storage_of
 from fastkcl.masking import without_sent
+from fastkcl.stdio.given_files import check_bundle
 
 if TYPE_CHECKING:
     from fastkcl.tables import S3Storage
@@ -197,6 +198,7 @@ def _uploads(url: str, storage: S3Storage | None) -> list[dict[str, str]]:
     try:
         import boto3
         from botocore.exceptions import BotoCoreError, ClientError
+        from botocore.session import get_session
     except ImportError:
         return []
     bucket, _, prefix = url.removeprefix("s3://").partition("/")
@@ -204,6 +206,7 @@ def _uploads(url: str, storage: S3Storage | None) -> list[dict[str, str]]:
     if storage.access_key is not None:
         known = {"aws_access_key_id": storage.access_key, "aws_secret_access_key": storage.secret_key}
     try:
+        check_bundle(get_session())
         client = boto3.client(
             "s3", endpoint_url=storage.endpoint, region_name=storage.region or ("us-east-1" if known else None), **known
         )

@@ -7,6 +7,7 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
 from fastkcl.masking import without_sent
+from fastkcl.stdio.given_files import check_bundle
 
 if TYPE_CHECKING:
     from aiobotocore.session import AioSession
@@ -21,10 +22,12 @@ def new_session() -> AioSession:
 
     Raises:
         botocore.exceptions.ProfileNotFound: AWS_PROFILE names none.
+        botocore.exceptions.InvalidConfigError: the bundle of certificates is a pipe.
     """
     from aiobotocore.session import get_session
 
     session = get_session()
+    check_bundle(session)
     session.register_component("data_loader", _loader(session.get_config_variable("data_path")))
     return session
 

@@ -12,8 +12,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from io import BufferedReader
     from ssl import SSLContext
+    from typing import Any
 
-__all__ = ["PATIENCE", "open_pipe", "read_given", "trusting"]
+__all__ = ["PATIENCE", "check_bundle", "open_pipe", "read_given", "trusting"]
 
 PATIENCE = 5.0
 """Seconds for which a pipe may have nothing."""
@@ -88,6 +89,26 @@ def trusting(bundle: str | os.PathLike[str] | None) -> SSLContext:
     if not text:
         raise OSError(errno.EINVAL, "it has no certificate", os.fspath(bundle))
     return ssl.create_default_context(cadata=text)
+
+
+def check_bundle(session: Any) -> None:  # noqa: ANN401 - of botocore, or of aiobotocore
+    """See that the certificates of botocore's clients are in no pipe: each connection would open it, and wait for ever.
+
+    Raises:
+        botocore.exceptions.InvalidConfigError: they are.
+    """
+    bundle = session.get_config_variable("ca_bundle") or os.environ.get("REQUESTS_CA_BUNDLE")
+    try:
+        is_pipe = bundle and stat.S_ISFIFO(os.stat(bundle).st_mode)  # noqa: PTH116
+    except OSError:
+        return  # botocore says so
+    if is_pipe:
+        from botocore.exceptions import InvalidConfigError
+
+        raise InvalidConfigError(
+            error_msg=f"{bundle} (AWS_CA_BUNDLE, ca_bundle or REQUESTS_CA_BUNDLE) is a pipe, and certificates are read"
+            " for each connection: give a file"
+        )
 
 
 def _silent(path: str | os.PathLike[str], patience: float) -> OSError:

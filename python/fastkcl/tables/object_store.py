@@ -25,7 +25,7 @@ from fastkcl import ConfigurationError
 from fastkcl.checks import check_sendable
 from fastkcl.credentials import text_of
 from fastkcl.masking import without_sent
-from fastkcl.stdio.given_files import read_given
+from fastkcl.stdio.given_files import check_bundle, read_given
 from fastkcl.tables.base import SinkError
 from fastkcl.tables.store import Entry, Found, StoreError, is_visible
 
@@ -464,10 +464,12 @@ def _provider() -> tuple[Any, str | None]:
     try:
         import boto3
         from botocore.exceptions import BotoCoreError
+        from botocore.session import get_session
         from obstore.auth.boto3 import Boto3CredentialProvider
     except ImportError:
         return None, None
     try:
+        check_bundle(get_session())
         session = boto3.Session()
         provider = Boto3CredentialProvider(session, ttl=timedelta(seconds=_CREDENTIAL_SECONDS))
     except ValueError:  # its text may have what a credential_process has printed
