@@ -7,8 +7,10 @@ error is logged.
 from __future__ import annotations
 
 import re
+import threading
+from typing import Final
 
-__all__ = ["without_sent", "without_users"]
+__all__ = ["remember", "without_sent", "without_users"]
 
 _SECRET_PARAMETER = re.compile(
     r"([?&;#][\w.-]*(?:token|password|secret|credential|signature|sig)=)[^\s&;'\"]+", re.ASCII | re.IGNORECASE
@@ -19,13 +21,23 @@ _END = re.compile(r"[\n'\"]|\Z")
 _WORD = re.compile(r"[^\s'\"]+")
 _MARK = r"(?:[\\\"'\s]|&quot;|&#\d{1,4};)*"  # between a header's name and its value, in JSON, HTML or Python
 _AUTHORIZATION = re.compile(
-    rf"(authorization{_MARK}(?:[:=]|,(?=\s*[\"'])){_MARK})(?:[^\"'<>\r\n\\&]|\\/)+", re.IGNORECASE
+    rf"(authorization{_MARK}(?:[:=]|,(?=\s*[\"'])){_MARK})(?:[^\"'<>\r\n\\&]|\\+/)+", re.IGNORECASE
 )
 _TOKEN = re.compile(
-    rf"(x-amz-security-token{_MARK}(?:[:=]|,(?=\s*[\"'])){_MARK})(?:[^\s\"'<>&,;\\]|\\/)+", re.IGNORECASE
+    rf"(x-amz-security-token{_MARK}(?:[:=]|,(?=\s*[\"'])){_MARK})(?:[^\s\"'<>&,;\\]|\\+/)+", re.IGNORECASE
 )
+_SIGNATURE = re.compile(r"(\bsignature(?:=|%3d))[0-9a-f]{16,}", re.IGNORECASE)
 _SCHEME = re.compile(r"\b((?i:bearer|basic)\s+)(?=[a-z.~+/=-]*[0-9A-Z_])[\w.~+/=-]+", re.ASCII)
 _SHORTEST = 8  # characters: a shorter secret is of a test, and may be part of any word
+_FORMS: Final = {
+    "/": r"(?:\\*/|%2f|&#(?:47|x2f);)",
+    "+": r"(?:\+|%2b|\\+u002b|&#(?:43|x2b);)",
+    "=": r"(?:=|%3d|\\+u003d|&#(?:61|x3d);)",
+}
+"""How a secret's characters are written in JSON, URLs and HTML."""
+_MOST_KNOWN: Final = 64
+_lock = threading.Lock()
+_known: tuple[str, ...] = ()
 
 
 def without_users(text: str) -> str:
@@ -35,17 +47,29 @@ def without_users(text: str) -> str:
 
 
 def without_sent(text: str, *sent: str) -> str:
-    """What a server has answered, without the credentials of the request that it may repeat.
+    """What a server has answered, without the credentials of the request that it may repeat, and those of `remember`.
 
     Args:
         text: of the server.
         sent: secrets of the request; those of less than 8 characters are masked only after their header's name.
     """
-    for secret in sent:
-        text = text.replace(secret, "…") if len(secret) >= _SHORTEST else text
-    for pattern in (_AUTHORIZATION, _TOKEN, _SCHEME):
+    for secret in dict.fromkeys([*sent, *_known]):
+        if len(secret) >= _SHORTEST:
+            text = re.sub("".join(_FORMS.get(each, re.escape(each)) for each in secret), "…", text, flags=re.IGNORECASE)
+    for pattern in (_AUTHORIZATION, _TOKEN, _SIGNATURE, _SCHEME):
         text = pattern.sub(r"\1…", text)
     return text
+
+
+def remember(secret: str | bytes | None) -> None:
+    """Have a secret that is sent, such as a session's token, masked in all that servers answer from now on."""
+    global _known  # noqa: PLW0603 - of the process
+    if secret is None:
+        return
+    text = secret if isinstance(secret, str) else secret.decode("latin-1")
+    if len(text) >= _SHORTEST and text not in _known:
+        with _lock:
+            _known = (*_known, text)[-_MOST_KNOWN:]
 
 
 def _without_users_of_urls(text: str) -> str:

@@ -2,6 +2,7 @@
 
 import base64
 import hashlib
+import html
 import json
 import os
 import re
@@ -9,6 +10,7 @@ import signal
 import socket
 import subprocess
 import sys
+import urllib.parse
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -202,6 +204,57 @@ def test_an_answer_that_is_not_aws_s(tmp_path: Path, args: list[str]) -> None:
         assert b"something else that is not AWS, has answered http://127.0.0.1:" in done.stderr, name
         assert b"look at --endpoint-url, AWS_ENDPOINT_URL and HTTPS_PROXY" in done.stderr, name
         assert len(done.stderr.splitlines()) == 1, name
+
+
+TOKEN = "FwoGZXIv/YXdz+TOKEN="
+REPEATED = {
+    "lists": json.dumps({"X-Amz-Security-Token": [TOKEN]}),
+    "JSON in JSON": json.dumps(json.dumps({"X-Amz-Security-Token": [TOKEN]}).replace("/", "\\/")),
+    "PHP": f"[X-Amz-Security-Token] => {TOKEN}",
+    "CGI": f"HTTP_X_AMZ_SECURITY_TOKEN={TOKEN}",
+    "HTML": f"<td>X-Amz-Security-Token</td><td>{html.escape(TOKEN)}</td>",
+    "a URL": "?X-Amz-Security-Token=" + urllib.parse.quote(TOKEN, safe=""),
+}
+
+
+@pytest.mark.parametrize("form", REPEATED)
+def test_a_token_that_a_server_repeats_is_not_shown(tmp_path: Path, form: str) -> None:
+    """In whatever form: the command knows it."""
+    body = json.dumps({"__type": "ValidationException", "message": f"no: {REPEATED[form]}"}).encode()
+
+    def talk(link: socket.socket, _: int) -> None:
+        while request_of(link):
+            link.sendall(page(400, body))
+
+    keys = {"AWS_ACCESS_KEY_ID": "x", "AWS_SECRET_ACCESS_KEY": "x", "AWS_SESSION_TOKEN": TOKEN}
+    with server(talk) as address:
+        env = environment() | keys | {"AWS_DEFAULT_REGION": "us-east-1", "AWS_ENDPOINT_URL": f"http://{address}"}
+        command = [sys.executable, "-m", "fastkcl", *COMMANDS[0]]
+        done = subprocess.run(command, capture_output=True, timeout=PATIENCE, cwd=tmp_path, env=env, text=True)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "ValidationException" in done.stderr
+    assert "TOKEN" not in done.stderr.upper().replace("SECURITY-TOKEN", "").replace("SECURITY_TOKEN", "")
+    assert "FwoG" not in done.stderr
+
+
+@pytest.mark.parametrize("args", [COMMANDS[0], COMMANDS[6]], ids=" ".join)
+def test_an_answer_without_an_end(tmp_path: Path, args: list[str]) -> None:
+    """It took all memory there was."""
+    piece = b" " * (1 << 20)
+
+    def talk(link: socket.socket, _: int) -> None:
+        request_of(link)
+        link.sendall(b"HTTP/1.1 400 Bad Request\r\nTransfer-Encoding: chunked\r\n\r\n")
+        for _ in range(200):
+            link.sendall(b"%x\r\n%s\r\n" % (len(piece), piece))
+
+    keys = {"AWS_ACCESS_KEY_ID": "x", "AWS_SECRET_ACCESS_KEY": "x", "AWS_DEFAULT_REGION": "us-east-1"}
+    with server(talk) as address:
+        env = environment() | keys | {"AWS_ENDPOINT_URL": f"http://{address}"}
+        command = [sys.executable, "-m", "fastkcl", *args]
+        done = subprocess.run(command, capture_output=True, timeout=PATIENCE, cwd=tmp_path, env=env, text=True)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "has more than 16 MiB: a proxy, or something else that is not AWS, has answered http://127." in done.stderr
 
 
 @pytest.mark.parametrize("args", [COMMANDS[0], COMMANDS[2], COMMANDS[6]], ids=" ".join)

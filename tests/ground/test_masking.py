@@ -38,6 +38,8 @@ def test_urls(text: str, shown: str) -> None:
         ("[('authorization', 'Bearer SECRET')]", "[('authorization', '…')]"),
         ("Authorization&quot;: &quot;Bearer SECRET&quot;", "Authorization&quot;: &quot;…&quot;"),
         ("Authorization=AWS4-HMAC-SHA256 Credential=SECRET/x, Signature=SECRET", "Authorization=…"),
+        (r"Authorization: Basic SE\\/SECRET", "Authorization: …"),
+        ("Credential=x, Signature=0123456789abcdefSECRET"[:-6], "Credential=x, Signature=…"),
         ("x-amz-security-token:SECRET\nx-amz-target:a", "x-amz-security-token:…\nx-amz-target:a"),
         ("SignedHeaders=host;x-amz-security-token, Signature", "SignedHeaders=host;x-amz-security-token, Signature"),
         ('{"name": "Authorization", "value": "Bearer SECRET"}', '{"name": "Authorization", "…": "Bearer …"}'),

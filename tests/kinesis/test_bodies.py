@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from collections.abc import Callable
+from contextlib import nullcontext
 
 import pytest
 from aiohttp.client_proto import ResponseHandler
@@ -23,13 +25,13 @@ async def no_wait(length: int) -> None:
     del length
 
 
-def read_body(address: str, gate: Gate = no_wait) -> bytes:
+def read_body(address: str, gate: Gate | None = no_wait) -> bytes:
     async def main() -> bytes:
         async with GatedSession() as session:
             request = AWSPreparedRequest(
                 "POST", f"http://{address}/", HTTPHeaders.from_dict({"Content-Length": "0"}), b"", False
             )
-            with gated(gate):
+            with nullcontext() if gate is None else gated(gate):
                 response = await session.send(request)
             return bytes(response._content)
 
@@ -101,3 +103,28 @@ def test_an_answer_that_waits_is_not_above_its_reservation(monkeypatch: pytest.M
     with server(talk_at_length) as address:
         assert len(read_body(address, waits_until_it_is_paused)) == 20 << 20
     assert 0 < most <= SMALLEST_RESERVATION + 1000  # the head is not the body's
+
+
+def endless(status: bytes, sent: list[int]) -> Callable[[socket.socket, int], None]:
+    """An answer without an end, up to what nobody should read."""
+
+    def talk(link: socket.socket, number: int) -> None:
+        request_of(link)
+        link.sendall(b"HTTP/1.1 " + status + b"\r\nTransfer-Encoding: chunked\r\n\r\n")
+        while sum(sent) < 2 * MAX_ANSWER:
+            link.sendall(b"%x\r\n%s\r\n" % (len(PIECE), PIECE))
+            sent.append(len(PIECE))
+
+    return talk
+
+
+@pytest.mark.parametrize(
+    ("status", "gate", "most"),
+    [(b"400 Bad Request", no_wait, 1 << 20), (b"400 Bad Request", None, 1 << 20), (b"200 OK", None, 16 << 20)],
+)
+def test_errors_and_other_answers_have_bounds_of_their_own(status: bytes, gate: Gate | None, most: int) -> None:
+    """An error that had no end took all memory there was."""
+    sent: list[int] = []
+    with server(endless(status, sent)) as address, pytest.raises(ConnectionError, match=f"at most {most:,} are read"):
+        read_body(address, gate)
+    assert sum(sent) < 2 * most + 8 * len(PIECE)

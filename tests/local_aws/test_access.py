@@ -73,6 +73,7 @@ def test_a_path_is_decoded_once(aws: LocalAws) -> None:
     [
         "evil.example",
         "evil.example:4567",
+        "localhost:80@evil.example",
         "127.0.0.1.evil.example",
         "localhost.evil.example",
         "0.0.0.0",

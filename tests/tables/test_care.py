@@ -273,6 +273,22 @@ def test_what_a_compaction_has_made_is_synced(tmp_path: Path, monkeypatch: pytes
     assert not small & {path.relative_to(root).as_posix() for path in calls if root in path.parents}
 
 
+def test_each_checkpoint_that_a_compaction_has_made_is_synced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    place = delta_posix(tmp_path)
+    table = place.table()
+    table.open(SHARD)
+    for number in range(9):
+        table.append(arrived([number], NOON + (number // 3) * DAY), as_they_are)
+    place.handle().alter.set_table_properties({"delta.checkpointInterval": "1"})
+    root = Path(place.url)
+    before = set((root / LOG).glob("*.checkpoint.parquet"))
+    calls = synced(monkeypatch)
+    assert len(compact_delta(place.url, today=TODAY)) == 2
+    made = set((root / LOG).glob("*.checkpoint.parquet")) - before
+    assert len(made) >= 2
+    assert made <= set(calls)
+
+
 def test_what_a_compaction_that_has_died_left_unsynced_is_synced_by_the_next(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

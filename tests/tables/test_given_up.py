@@ -10,14 +10,15 @@ from typing import Any
 import pytest
 from fastkcl import Position
 from fastkcl.spark.sinks import DeltaSink, ParquetSink
-from fastkcl.tables import DeltaTable, ParquetTable, SinkError
+from fastkcl.tables import DeltaTable, ParquetTable, SinkError, storage
 from fastkcl.tables.formats import inspect_table
-from fastkcl.tables.given_up import GivenUp, note, noted, upto_of
+from fastkcl.tables.given_up import GivenUp, noted, text_of, upto_of
+from fastkcl.tables.parquet.chain import name_after
 from fastkcl.tables.shard_table import ShardTable
 from sink_helpers import SHARD, FakeSession, rows
 from table_helpers import arrived, as_they_are
 
-NINE, TWELVE = Position("9", 0), Position("12", 0)
+SIX, EIGHT, NINE, TWELVE = (Position(str(number), 0) for number in (6, 8, 9, 12))
 
 
 def by_sink(sink: Any, numbers: range) -> None:
@@ -52,6 +53,19 @@ def started(table: Any, checkpoint: Position) -> ShardTable[Any]:
     return ShardTable(table, lambda *_: checkpoint, SHARD, legacy=False, dropped=lambda _: None, checkpoint=checkpoint)
 
 
+def child(kind: str, root: Path, checkpoint: Position | None) -> ShardTable[Any]:
+    """One that can write."""
+    make, write, _ = KINDS[kind]
+    table = make(root)
+
+    def append(rows: Any, _: int) -> Position:
+        first, last = (int(each.sequence_number) for each in (rows.first_position, rows.last_position))
+        write(table, range(first, last + 1))
+        return Position(str(last), 0)
+
+    return ShardTable(table, append, SHARD, legacy=False, dropped=lambda _: None, checkpoint=checkpoint)
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_commit_that_is_lost_before_a_note(tmp_path: Path, kind: str) -> None:
     make, write, lose = KINDS[kind]
@@ -65,7 +79,8 @@ def test_a_commit_that_is_lost_before_a_note(tmp_path: Path, kind: str) -> None:
         started(make(tmp_path), TWELVE)
     (state,) = inspect_table(str(tmp_path)).shards
     assert any(
-        "were given up when the table had those up to 9/0, and it has those up to 6/0" in each for each in state.damage
+        "were given up, the table has had those up to 9/0 then or later, and it has those up to 6/0" in each
+        for each in state.damage
     )
 
 
@@ -85,6 +100,115 @@ def test_later_notes_and_commits(tmp_path: Path, kind: str) -> None:
     assert inspect_table(str(tmp_path)).ok
 
 
+@pytest.mark.parametrize("is_restarted", [False, True])
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_commit_that_is_lost_and_has_what_was_given_up(tmp_path: Path, kind: str, is_restarted: bool) -> None:
+    """No checkpoint was made after the giving up, so the records came again, and were stored."""
+    make, write, _ = KINDS[kind]
+    write(make(tmp_path), range(1, 7))
+    write(make(tmp_path), range(7, 10))
+    running = child(kind, tmp_path, NINE)
+    running.before_checkpoint(TWELVE)
+    if is_restarted:
+        running = child(kind, tmp_path, NINE)
+    running.store(arrived(range(10, 13)), 1)
+    started(make(tmp_path), TWELVE)
+    lose_after_nine(kind, tmp_path)
+    with pytest.raises(SinkError, match=r"the checkpoint 12/0 lies after the table's position: .* up to 9/0"):
+        started(make(tmp_path), TWELVE)
+    assert not inspect_table(str(tmp_path)).ok
+
+
+def lose_after_nine(kind: str, root: Path) -> None:
+    if kind == "ParquetSink":
+        newest(root / "_commits", "clicks/*/after-9.0").unlink()
+        newest(root / "stream=clicks", "shard=*/9.0-*").unlink()
+    else:
+        KINDS[kind][2](root)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_commit_that_is_lost_and_has_a_part_of_it(tmp_path: Path, kind: str) -> None:
+    """The other part is given up again."""
+    make, write, lose = KINDS[kind]
+    write(make(tmp_path), range(1, 7))
+    started(make(tmp_path), SIX).before_checkpoint(TWELVE)
+    running = child(kind, tmp_path, SIX)
+    running.store(arrived(range(7, 9)), 1)
+    running.before_checkpoint(TWELVE)
+    started(make(tmp_path), TWELVE)
+    lose(tmp_path)
+    with pytest.raises(SinkError, match=r"the checkpoint 12/0 lies after the table's position: .* up to 6/0"):
+        started(make(tmp_path), TWELVE)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("upto", [SIX, TWELVE])
+def test_records_that_are_given_up_again_after_a_loss(tmp_path: Path, kind: str, upto: Position) -> None:
+    """docs/recovery.md: the lease's checkpoint was set to the table's position, and records are read again."""
+    make, write, lose = KINDS[kind]
+    write(make(tmp_path), range(1, 7))
+    write(make(tmp_path), range(7, 10))
+    started(make(tmp_path), NINE).before_checkpoint(TWELVE)
+    lose(tmp_path)
+    started(make(tmp_path), SIX).before_checkpoint(upto if upto > SIX else EIGHT)
+    started(make(tmp_path), upto)
+    assert inspect_table(str(tmp_path)).ok
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_note_whose_sync_has_failed_is_written_again(
+    tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make, write, _ = KINDS[kind]
+    write(make(tmp_path), range(1, 7))
+    real, synced = storage.sync_folder, list[Path]()
+
+    def fails(folder: Path) -> None:
+        if "given_up" in str(folder) and SHARD.shard_id in str(folder / "*" / SHARD.shard_id):
+            raise OSError(5, "Input/output error", str(folder))
+        real(folder)
+
+    def syncs(folder: Path) -> None:
+        synced.append(folder)
+        real(folder)
+
+    running = started(make(tmp_path), SIX)
+    monkeypatch.setattr(storage, "sync_folder", fails)
+    with pytest.raises(OSError, match="Input/output"):
+        running.before_checkpoint(TWELVE)
+    monkeypatch.setattr(storage, "sync_folder", syncs)
+    running.before_checkpoint(TWELVE)
+    (note,) = [path for path in tmp_path.rglob("*given_up/**/*") if path.is_file()]
+    assert note.parent in synced
+
+
+def test_a_note_of_an_earlier_version_learns_the_position(tmp_path: Path) -> None:
+    make, write, lose = KINDS["DeltaTable"]
+    write(make(tmp_path), range(1, 7))
+    note = tmp_path / "_given_up" / "clicks" / SHARD.shard_id
+    note.parent.mkdir(parents=True)
+    note.write_text(json.dumps({"upto": ["12", 0]}))
+    write(make(tmp_path), range(7, 10))
+    started(make(tmp_path), TWELVE)
+    lose(tmp_path)
+    with pytest.raises(SinkError, match=r"the checkpoint 12/0 lies after"):
+        started(make(tmp_path), TWELVE)
+
+
+def test_marks_of_an_earlier_version_become_a_note(tmp_path: Path) -> None:
+    make, write, lose = KINDS["ParquetTable"]
+    write(make(tmp_path), range(1, 7))
+    write(make(tmp_path), range(7, 10))
+    folder = tmp_path / "_fastkcl" / "given_up" / "stream=clicks" / f"shard={SHARD.shard_id}"
+    folder.mkdir(parents=True)
+    (folder / ".".join(name_after(each).removesuffix(".parquet") for each in (TWELVE, SIX))).touch()
+    started(make(tmp_path), TWELVE)
+    lose(tmp_path)
+    with pytest.raises(SinkError, match=r"the checkpoint 12/0 lies after"):
+        started(make(tmp_path), TWELVE)
+
+
 def test_a_note_of_an_earlier_version_says_no_position() -> None:
     found = noted(json.dumps({"upto": ["12", 0]}).encode(), "here")
     assert found == GivenUp(None, TWELVE)
@@ -93,4 +217,4 @@ def test_a_note_of_an_earlier_version_says_no_position() -> None:
 
 @pytest.mark.parametrize("after", [None, Position("9", None), NINE])
 def test_what_a_note_says(after: Position | None) -> None:
-    assert noted(note(TWELVE, after), "here") == GivenUp(after, TWELVE)
+    assert noted(text_of(GivenUp(after, TWELVE)), "here") == GivenUp(after, TWELVE)

@@ -143,3 +143,46 @@ def test_who_makes_the_table_at_the_same_time_is_joined(place: Place, monkeypatc
 
     monkeypatch.setattr(claim_module, "_newest_file", later)
     assert place.table().open(SHARD) == Position("2", 0)
+
+
+def restored_over_a_new_table(tmp_path: Path) -> tuple[Path, list[Path]]:
+    """A copy over a table that a child has begun meanwhile: the table, and the claims, that of its files first."""
+    old, new = posix_place(tmp_path / "old"), posix_place(tmp_path / "new")
+    made(old)
+    new.table().open(SHARD)
+    root = Path(new.url)
+    shutil.copytree(old.url, root, dirs_exist_ok=True)
+    (right,) = (path.name for path in Path(old.url, CLAIM).iterdir())
+    return root, sorted((root / CLAIM).iterdir(), key=lambda path: path.name != right)
+
+
+def test_two_claims(tmp_path: Path, aws: LocalAws) -> None:
+    """The error's remedy leads to the command."""
+    root, _ = restored_over_a_new_table(tmp_path)
+    with pytest.raises(SinkError, match=r"must have one file, and has 2: remove this folder\. The next error says"):
+        ParquetTable(root).open(SHARD)
+    shutil.rmtree(root / CLAIM)
+    with pytest.raises(SinkError, match=LOST) as raised:
+        ParquetTable(root).open(SHARD)
+    follow(str(raised.value).partition("recovery.md): ")[2], aws)
+    assert ParquetTable(root).open(SHARD) == Position("2", 0)
+    assert inspect_table(str(root)).ok
+
+
+def test_the_claim_of_another_table(tmp_path: Path, aws: LocalAws) -> None:
+    """A shard without files would be written under its id, beside the others."""
+    root, (right, _) = restored_over_a_new_table(tmp_path)
+    right.unlink()
+    with pytest.raises(SinkError, match="the claim of another table, .* Remove the claim, and make it again") as raised:
+        ParquetTable(root).open(OTHER)
+    shutil.rmtree(root / CLAIM)
+    follow(str(raised.value).partition("recovery.md): ")[2], aws)
+    assert ParquetTable(root).open(OTHER) is None
+    assert ParquetTable(root).open(SHARD) == Position("2", 0)
+
+
+def test_a_file_of_the_finder_is_no_claim(tmp_path: Path) -> None:
+    made(place := posix_place(tmp_path))
+    Path(place.url, CLAIM, ".DS_Store").touch()
+    assert ParquetTable(place.url).open(SHARD) == Position("2", 0)
+    assert inspect_table(place.url).ok

@@ -21,7 +21,7 @@ from fastkcl.tables.delta.actions import about, beginning, information, lines, t
 from fastkcl.tables.delta.log import version_named
 from fastkcl.tables.delta.snapshot import NOTHING
 from fastkcl.tables.folders import parse_position
-from fastkcl.tables.given_up import note, noted
+from fastkcl.tables.given_up import GivenUp, noted, text_of
 from fastkcl.tables.group import Answer, Outcome, Request
 from fastkcl.tables.group_folder import PosixFolder, _sealed, answer_of, bytes_of, request_of
 from fastkcl.tables.iceberg.state import POSITION, Seen, position_value
@@ -145,7 +145,7 @@ def request(text: bytes) -> Any:
 EARLIER_NOTE = json.dumps({"upto": [UPTO.sequence_number, UPTO.sub_sequence_number]}).encode()
 
 READERS = {
-    "a note": Reader(note(UPTO, AFTER), lambda text: noted(text, "note"), SinkError),
+    "a note": Reader(text_of(GivenUp(AFTER, UPTO)), lambda text: noted(text, "note"), SinkError),
     "an earlier note": Reader(EARLIER_NOTE, lambda text: noted(text, "note"), SinkError),
     "a footer": Reader(FOOTER.text(), footer, ValueError),
     "an earlier footer": Reader(without_checksum(FOOTER.text()), footer, ValueError),

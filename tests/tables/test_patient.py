@@ -52,6 +52,9 @@ class Away:
     def give_up(self, upto: Position) -> None:
         self.position = upto
 
+    def gone_on(self) -> bool:
+        return False
+
     def given_up(self) -> Position | None:
         return self.position
 

@@ -14,7 +14,13 @@ import binascii
 import json
 from typing import Any
 
-__all__ = ["check_answers"]
+from fastkcl.masking import remember
+
+__all__ = ["bound_answers", "check_answers"]
+
+_MOST_BYTES = 16 << 20
+"""Of an answer: the largest, of ListShards or Query, have a few MB."""
+_PART = 65_536
 
 _BEGINNING = 64
 _SERVICES = ("kinesis", "dynamodb")
@@ -55,6 +61,7 @@ def check_answers(emitter: Any) -> None:  # noqa: ANN401 - botocore has no types
     seen_records = False
 
     def note_url(event_name: str, request: Any, **_: object) -> None:  # noqa: ANN401
+        remember(request.headers.get("X-Amz-Security-Token"))
         urls[event_name.partition(".")[2]] = request.url
 
     def check(event_name: str, response_dict: dict[str, Any], operation_model: Any, **options: Any) -> None:  # noqa: ANN401
@@ -76,6 +83,26 @@ def check_answers(emitter: Any) -> None:  # noqa: ANN401 - botocore has no types
 
     emitter.register("before-send", note_url)
     emitter.register("before-parse", check)
+
+
+def bound_answers(client: Any) -> None:  # noqa: ANN401 - of botocore
+    """Have a client read no more than an answer of AWS may have; botocore reads it to its end, if it has one."""
+    http = client._endpoint.http_session
+
+    def send(event_name: str, request: Any, **_: object) -> Any:  # noqa: ANN401
+        request.stream_output = True
+        response = http.send(request)
+        body = bytearray()
+        for part in response.raw.stream(_PART):
+            body += part
+            if len(body) > _MOST_BYTES:
+                response.raw.close()
+                fault = f"has more than {_MOST_BYTES >> 20} MiB"
+                raise _error(event_name.rpartition(".")[2], fault, request.url)
+        response._content = bytes(body)
+        return response
+
+    client.meta.events.register_last("before-send", send)
 
 
 def _error(call: str, fault: str, url: str) -> Exception:

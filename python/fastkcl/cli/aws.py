@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 import click
 
-from fastkcl.cli.answers import check_answers
+from fastkcl.cli.answers import bound_answers, check_answers
 from fastkcl.cli.credentials import find_credentials, find_credentials_async
 from fastkcl.cli.output import printable, without_users
 from fastkcl.credentials import told
@@ -53,6 +53,7 @@ def kinesis_client(endpoint_url: str | None, region: str | None, service: str = 
                 known["region_name"] = LOCAL_REGION
         retries = Config(retries={"mode": "standard", "total_max_attempts": _ATTEMPTS}, read_timeout=60)
         client = session.create_client(service, endpoint_url=endpoint_url, config=retries, **known)
+        bound_answers(client)
         if has_credentials:  # without them each call says so
             check_listening(client.meta.endpoint_url)
     return client

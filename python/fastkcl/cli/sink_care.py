@@ -13,9 +13,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from fastkcl.cli.answers import bound_answers
 from fastkcl.cli.catalogs import catalog_option, properties_of, storage_in
 from fastkcl.cli.output import printable, without_users
 from fastkcl.cli.storage import endpoint_of, has_credentials, is_s3, storage_of
+from fastkcl.kinesis.sessions import masked
 from fastkcl.masking import without_sent
 from fastkcl.stdio.given_files import check_bundle
 
@@ -210,6 +212,7 @@ def _uploads(url: str, storage: S3Storage | None) -> list[dict[str, str]]:
         client = boto3.client(
             "s3", endpoint_url=storage.endpoint, region_name=storage.region or ("us-east-1" if known else None), **known
         )
+        bound_answers(masked(client))
         pages = client.get_paginator("list_multipart_uploads").paginate(Bucket=bucket, Prefix=f"{prefix.strip('/')}/")
         return [
             {"key": each["Key"], "begun": each["Initiated"].isoformat(timespec="seconds")}

@@ -6,13 +6,13 @@ from functools import cache
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
-from fastkcl.masking import without_sent
+from fastkcl.masking import remember, without_sent
 from fastkcl.stdio.given_files import check_bundle
 
 if TYPE_CHECKING:
     from aiobotocore.session import AioSession
 
-__all__ = ["check_session", "has_http_session", "masked", "new_session"]
+__all__ = ["check_session", "has_http_session", "masked", "new_session", "remember_token"]
 
 
 def new_session() -> AioSession:
@@ -34,8 +34,14 @@ def new_session() -> AioSession:
 
 def masked(client: Any) -> Any:  # noqa: ANN401
     """A client whose errors do not have what was sent to the service, and which a proxy may repeat."""
+    client.meta.events.register("before-send", remember_token)
     client.meta.events.register("after-call", _mask)
     return client
+
+
+def remember_token(request: Any, **_: Any) -> None:  # noqa: ANN401 - of botocore, or of aiobotocore
+    """Have the session's token of a request masked, if it comes back."""
+    remember(request.headers.get("X-Amz-Security-Token"))
 
 
 def _mask(http_response: Any, parsed: Any, **_: Any) -> None:  # noqa: ANN401

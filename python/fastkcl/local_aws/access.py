@@ -60,7 +60,8 @@ class Access:
 def _name_in(host: str) -> str:
     """The name or address in a ``Host`` header, without its port; all of it where that is none."""
     name, _, port = host.rpartition("]") if host.startswith("[") else host.partition(":")
-    return host if host.startswith("[") and not re.fullmatch(r"(:\d*)?", port, re.ASCII) else _bare(name)
+    is_port = re.fullmatch(r"(:\d*)?" if host.startswith("[") else r"\d*", port, re.ASCII)
+    return _bare(name) if is_port else host
 
 
 def _bare(name: str) -> str:

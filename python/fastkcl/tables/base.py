@@ -113,6 +113,16 @@ class KeepsPositions(Protocol):
         None if none have, or if the table has lost commits since.
         """
 
+    def gone_on(self) -> bool:
+        """Have the note of records given up follow the table: what it has by now is not excused if it is lost.
+
+        Returns:
+            Whether the note excuses records still, so that this is to be called after the next commit.
+
+        Raises:
+            OSError: it cannot be read or written.
+        """
+
 
 def parse_json(text: bytes | str) -> Any:  # noqa: ANN401 - whatever a file says
     """The JSON of a file that anybody can have written.
@@ -194,7 +204,7 @@ def without_frames(error: BaseException | str) -> str:
         text = str(error)
     except Exception as failure:  # an exception of py4j asks the JVM for its text, which may have died of it
         text = f"{type(error).__name__}, whose text cannot be had: {reports.describe(failure)}"
-    return re.sub(r"\s+(at \S+\(|JVM stacktrace:).*", "", text, flags=re.DOTALL)
+    return re.sub(r"(?<!\s)\s+(at \S+\(|JVM stacktrace:).*", "", text, flags=re.DOTALL)
 
 
 def in_one_line(error: BaseException) -> str:

@@ -19,7 +19,7 @@ from urllib.parse import unquote
 from fastkcl import ConfigurationError
 from fastkcl.tables.base import RECOVERY, SinkError
 from fastkcl.tables.delta.head import DeltaHead
-from fastkcl.tables.delta.log import entry_key, log_damage
+from fastkcl.tables.delta.log import LOG, checkpoint_version, entry_key, log_damage
 from fastkcl.tables.formats import format_of
 from fastkcl.tables.object_store import ObjectStore, S3Storage
 from fastkcl.tables.parquet.table import store_of
@@ -112,7 +112,7 @@ def compact_delta(
     except DeltaError as error:
         raise SinkError(f"{store.url}: {str(error).partition(chr(10))[0]}") from error
     if kept is not None:
-        head.open()  # syncs a checkpoint that deltalake has made
+        head.open()  # syncs what names the newest checkpoint
     return [each for each in done if each.removed]
 
 
@@ -160,7 +160,7 @@ class _Kept:
                 self._paths.add(path)
 
     def keep(self, table: DeltaTable) -> None:
-        """Sync the files that are new in a table, their folders, and then the entries that name them.
+        """Sync the files that are new in a table, their folders, and then the entries and checkpoints that name them.
 
         An earlier run, or another program's, may have died before the sync of its own.
         """
@@ -171,6 +171,9 @@ class _Kept:
         entries = [entry_key(version) for version in range(self._version + 1, table.version() + 1)]
         if there := [key for key in entries if file_status(self._store.folder / key) is not None]:
             self._store.settle(*there)
+        names = [each.key.rpartition("/")[2] for each in self._store.files(LOG)]
+        if made := [f"{LOG}/{name}" for name in names if self._version < checkpoint_version(name) <= table.version()]:
+            self._store.settle(*made)
         self._version = table.version()
 
 

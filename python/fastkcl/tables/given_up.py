@@ -5,29 +5,32 @@
 A checkpoint after the table's position means lost records, unless they were given up: those after the position that
 the table had then, up to another one. So a table that is before that position has lost commits, and the note excuses
 nothing. It is not a part of the commits, and no record is dropped because of it.
+
+Records that were given up may come again, if no checkpoint was made after them, and be stored then. So the note follows
+the table (`after_more`, after each commit up to its end): what the table has had is not excused any more.
 """
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from fastkcl import Position
-from fastkcl.tables import storage
 from fastkcl.tables.base import RECOVERY, SinkError, parse_sealed, place, sealed
 from fastkcl.tables.folders import position_of
+from fastkcl.tables.store import Store
 
-__all__ = ["NOTES", "GivenUp", "give_up", "given_up", "note", "noted", "upto_of"]
+__all__ = ["NOTES", "GivenUp", "after_more", "given_up", "keep_in", "noted", "text_of", "upto_of"]
 
-NOTES = "_given_up"
+NOTES: Final = "_given_up"
 """Folder of a table."""
+_MOST_BYTES: Final = 1 << 20
 
 
 class GivenUp(NamedTuple):
     """A note's content."""
 
     after: Position | None
-    """The table's position then; None if it had none, or if the note does not say it."""
+    """The last position that the table is known to have had; None if it had none, or if the note does not say it."""
     upto: Position
     """Of the last record that was given up."""
 
@@ -37,13 +40,24 @@ class GivenUp(NamedTuple):
             return None
         has = "none of them" if position is None else f"those up to {place(position)}"
         return (
-            f"records up to {place(self.upto)} were given up when the table had those up to {place(self.after)}, and"
-            f" it has {has}: commits are lost; {RECOVERY}"
+            f"records up to {place(self.upto)} were given up, the table has had those up to {place(self.after)} then or"
+            f" later, and it has {has}: commits are lost; {RECOVERY}"
         )
 
-    def is_news(self, upto: Position, position: Position | None) -> bool:
-        """Whether a note of records up to `upto`, with the table at this position, says more than this one."""
-        return self.upto < upto or self.fault(position) is not None
+    @property
+    def is_live(self) -> bool:
+        """Whether it excuses any record."""
+        return self.after is None or self.after < self.upto
+
+    def followed(self, position: Position | None) -> GivenUp:
+        """The note when the table has gone on to a position."""
+        if position is None or not self.is_live or self.fault(position):
+            return self
+        return self._replace(after=position)
+
+    def with_more(self, upto: Position, position: Position | None) -> GivenUp:
+        """The note when more records were given up, with the table at a position; of a loss before it says nothing."""
+        return GivenUp(position, upto if self.fault(position) else max(self.upto, upto))
 
 
 def upto_of(found: GivenUp | None, position: Position | None) -> Position | None:
@@ -51,34 +65,51 @@ def upto_of(found: GivenUp | None, position: Position | None) -> Position | None
     return None if found is None or found.fault(position) else found.upto
 
 
-def give_up(root: Path, folders: str, upto: Position, position: Position | None) -> None:
-    """Note it, for the shard with these folders, unless it is noted already; the table is at this position.
+def after_more(before: GivenUp | None, upto: Position | None, position: Position | None) -> GivenUp | None:
+    """A shard's note as it has to be now; None for none.
+
+    Args:
+        before: the note that is there.
+        upto: of records that have been given up now; None for none.
+        position: of the table.
+    """
+    if upto is None:
+        return None if before is None else before.followed(position)
+    return GivenUp(position, upto) if before is None else before.with_more(upto, position)
+
+
+def keep_in(store: Store, key: str, before: GivenUp | None, upto: Position | None, position: Position | None) -> bool:
+    """Have a note that is a file of a table say what `after_more` says.
+
+    It is written if it says so already, too: its writer may have failed, or died, before it was there for good.
+
+    Returns:
+        Whether it excuses records, so that it has to follow the next commit.
 
     Raises:
-        SinkError: the note that is there is damaged, or no file.
         OSError: it cannot be written.
     """
-    before = given_up(root, folders)
-    if before is None or before.is_news(upto, position):
-        path = root / NOTES / folders
-        storage.make_folder(path.parent)
-        storage.replace(path, note(upto, position))
+    now = after_more(before, upto, position)
+    if now is None:
+        return False
+    store.replace(key, text_of(now))
+    return now.is_live
 
 
-def given_up(root: Path, folders: str) -> GivenUp | None:
-    """The note of a shard; None without one.
+def given_up(store: Store, key: str) -> GivenUp | None:
+    """A note that is a file of a table; None without one.
 
     Raises:
-        SinkError: the note is damaged, or no file.
+        SinkError: it is damaged, or no file.
+        OSError: it cannot be read.
     """
-    path = root / NOTES / folders
-    text = storage.read(path)
-    return None if text is None else noted(text, str(path))
+    text = store.read(key, _MOST_BYTES)
+    return None if text is None else noted(text, f"{store.url}/{key}")
 
 
-def note(upto: Position, after: Position | None) -> bytes:
+def text_of(note: GivenUp) -> bytes:
     """A note's content."""
-    return sealed({"after": after and _as_list(after), "upto": _as_list(upto)})
+    return sealed({"after": note.after and _as_list(note.after), "upto": _as_list(note.upto)})
 
 
 def _as_list(position: Position) -> list[str | int | None]:

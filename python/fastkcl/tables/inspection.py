@@ -38,7 +38,7 @@ __all__ = [
     "TableState",
     "check_rows",
     "judge_note",
-    "read_note",
+    "note_of",
     "rows_after",
     "span",
 ]
@@ -123,7 +123,7 @@ class TableState:
         return not (self.unknown or self.damage) and all(shard.ok for shard in self.shards)
 
 
-def read_note(read: Callable[[], GivenUp | None], state: ShardState) -> GivenUp | None:
+def note_of(read: Callable[[], GivenUp | None], state: ShardState) -> GivenUp | None:
     """The note of records given up, which the next writer may need; None also if it cannot be read."""
     try:
         return read()

@@ -24,7 +24,7 @@ from urllib.parse import urlsplit
 from fastkcl import ConfigurationError
 from fastkcl.checks import check_sendable
 from fastkcl.credentials import text_of
-from fastkcl.masking import without_sent
+from fastkcl.masking import remember, without_sent
 from fastkcl.stdio.given_files import check_bundle, read_given
 from fastkcl.tables.base import SinkError
 from fastkcl.tables.store import Entry, Found, StoreError, is_visible
@@ -84,6 +84,7 @@ class S3Storage:
         for name in ("access_key", "secret_key", "session_token"):
             if (value := getattr(self, name)) is not None:
                 check_sendable(name, value, is_header=name != "secret_key")
+        remember(self.session_token)
 
     def __repr__(self) -> str:
         """Without secrets."""
@@ -467,11 +468,19 @@ def _provider() -> tuple[Any, str | None]:
         from botocore.session import get_session
         from obstore.auth.boto3 import Boto3CredentialProvider
     except ImportError:
+        remember(os.environ.get("AWS_SESSION_TOKEN"))
         return None, None
+
+    class Provider(Boto3CredentialProvider):
+        def __call__(self) -> Any:  # noqa: ANN401 - obstore's dict
+            found = super().__call__()
+            remember(found.get("token"))
+            return found
+
     try:
         check_bundle(get_session())
         session = boto3.Session()
-        provider = Boto3CredentialProvider(session, ttl=timedelta(seconds=_CREDENTIAL_SECONDS))
+        provider = Provider(session, ttl=timedelta(seconds=_CREDENTIAL_SECONDS))
     except ValueError:  # its text may have what a credential_process has printed
         raise ConfigurationError(
             "there are no AWS credentials: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, a profile, or S3Storage(…)"

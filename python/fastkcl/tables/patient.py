@@ -112,6 +112,10 @@ class PatientTable:
         """See `KeepsPositions.given_up`."""
         return self._table.given_up()
 
+    def gone_on(self) -> bool:
+        """See `KeepsPositions.gone_on`."""
+        return self._table.gone_on()
+
     def _again(
         self, what: str, call: Callable[[], T], check: Callable[[], None], failed: Callable[[], None] = lambda: None
     ) -> T:

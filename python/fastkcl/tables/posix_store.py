@@ -84,11 +84,11 @@ class PosixStore:
 
     def claimed(self, key: str) -> str | None:
         """See `Store.claimed`."""
-        names = storage.names(self._root / key)
+        names = [name for name in storage.names(self._root / key) if not name.startswith(".")]  # .DS_Store
         if len(names) > 1:
             raise SinkError(
-                f"{self._root / key}: must have one file, and has {len(names)}: keep the one with the id that the"
-                f" table's files name; {RECOVERY}"
+                f"{self._root / key}: must have one file, and has {len(names)}: remove this folder. The next error"
+                f" says how it is made again with the id that the table's files name; {RECOVERY}"
             )
         return names[0] if names else None
 

@@ -73,6 +73,7 @@ class ShardTable(Target[R], Generic[R]):
         self._ask()
         if checkpoint is not None:
             self._check_gap(checkpoint, accept_gap=accept_gap)
+        self._has_note = self._gone_on()  # of records that were given up
         if self._upto is None:
             return
         logger().info("%s: the table has records up to %s", shard.shard_id, place(self._upto))
@@ -98,6 +99,8 @@ class ShardTable(Target[R], Generic[R]):
         """Write rows."""
         self._unsure = False
         self._upto = self._write(rows, attempt)
+        if self._has_note:
+            self._has_note = self._gone_on()
 
     def has(self, rows: R, error: Exception) -> bool:
         """Whether rows were committed before their write failed. Then they are neither written again nor given up."""
@@ -151,6 +154,7 @@ class ShardTable(Target[R], Generic[R]):
         """
         if isinstance(self._table, KeepsPositions) and (self._upto is None or self._upto < position):
             self._table.give_up(position)
+            self._has_note = True
 
     def tell_if_all_was_dropped(self) -> None:
         """Log an ERROR if nothing that was delivered since the start was new."""
@@ -202,6 +206,9 @@ class ShardTable(Target[R], Generic[R]):
             place(last),
             place(self._upto),
         )
+
+    def _gone_on(self) -> bool:
+        return isinstance(self._table, KeepsPositions) and self._table.gone_on()
 
     def _ask(self) -> None:
         self._upto = self._table.open(self._shard)

@@ -16,7 +16,7 @@ from typing import Any
 from fastkcl.kinesis.checkpoints.table_errors import account_of_arn, is_lasting, is_unreachable, table_error
 from fastkcl.kinesis.event_loops import cut_off_in_silence
 from fastkcl.kinesis.exceptions import CheckpointTableError, ValidationError
-from fastkcl.kinesis.sessions import check_session, masked, new_session
+from fastkcl.kinesis.sessions import check_session, has_http_session, masked, new_session
 from fastkcl.stdio.log import module_logger
 
 __all__ = ["Item", "Table", "number", "string"]
@@ -197,12 +197,15 @@ class Table:
             if self._client is None:
                 from aiobotocore.config import AioConfig
 
+                from fastkcl.kinesis.read.bodies import GatedSession
+
+                self._session = self._session or self._given_session or new_session()
                 config = AioConfig(
                     connect_timeout=CONNECT_TIMEOUT,
                     read_timeout=READ_TIMEOUT,
                     retries={"mode": "standard", "max_attempts": 3},
+                    **({} if has_http_session(self._session) else {"http_session_cls": GatedSession}),
                 )
-                self._session = self._session or self._given_session or new_session()
                 region = self._region_of(self._session)
                 operation = "DescribeTable"
                 try:

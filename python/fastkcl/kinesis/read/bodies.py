@@ -6,8 +6,8 @@ An answer that waits at the gate fills only the connection's buffers; the rest s
 raises, the answer is dropped unread, with its connection. So is an answer of more than `MAX_ANSWER` bytes: the service
 never sends that much, and an answer without a length might never end.
 
-Rules: imported with aiobotocore, when a client is opened. Calls outside `gated` work as usual. So do errors, because
-their bodies are short.
+Rules: imported with aiobotocore, when a client is opened. Calls outside `gated` have no gate, and errors pass it; both
+have bounds of their own.
 """
 
 from __future__ import annotations
@@ -28,6 +28,8 @@ __all__ = ["Gate", "GatedSession", "gated"]
 Gate: TypeAlias = Callable[[int], Awaitable[None]]
 """Waits until a body of so many bytes may be read."""
 
+_LONGEST_ERROR = 1 << 20
+_LONGEST_OTHER = 16 << 20  # of ListShards, or of DynamoDB
 LONGEST_ANSWER = 14 << 20
 """The body of a GetRecords answer that does not give its length: 10 MiB of data in base64, with the rest."""
 
@@ -67,32 +69,32 @@ class GatedSession(AIOHTTPSession):  # type: ignore[misc] # aiobotocore has no t
     async def send(self, request: Any) -> Any:  # noqa: ANN401
         """Send a request, and read its answer."""
         gate = _gate.get()
-        if gate is None:
-            return await super().send(request)
         request.stream_output = True  # the body is left to us
         response = await super().send(request)
-        if response.status_code < 300:
-            try:
+        is_good = response.status_code < 300
+        most = _LONGEST_ERROR if not is_good else MAX_ANSWER if gate is not None else _LONGEST_OTHER
+        try:
+            if gate is not None and is_good:
                 length = response.headers.get("content-length")
                 expected = LONGEST_ANSWER if length is None else int(length)
-                _check_length(expected)
+                _check_length(expected, most)
                 await gate(expected)
-                response._content = await _read(response.raw)
-            except BaseException:
-                response.raw.close()
-                raise
+            response._content = await _read(response.raw, most)
+        except BaseException:
+            response.raw.close()
+            raise
         return response
 
 
-async def _read(response: Any) -> bytes:  # noqa: ANN401 - aiohttp's ClientResponse
+async def _read(response: Any, most: int) -> bytes:  # noqa: ANN401 - aiohttp's ClientResponse
     """The body, which is in memory once: aiohttp's own read() has its pieces and their sum at the same time."""
     body = io.BytesIO()
     while piece := await response.content.readany():
         body.write(piece)
-        _check_length(body.tell())
+        _check_length(body.tell(), most)
     return body.getvalue()
 
 
-def _check_length(length: int) -> None:
-    if length > MAX_ANSWER:
-        raise ConnectionError(f"an answer has {length:,} bytes or more, at most {MAX_ANSWER:,} are read")
+def _check_length(length: int, most: int) -> None:
+    if length > most:
+        raise ConnectionError(f"an answer has {length:,} bytes or more, at most {most:,} are read")

@@ -39,8 +39,8 @@ from fastkcl.tables.delta.sink import position
 from fastkcl.tables.delta.snapshot import NOTHING, digest, does_nothing
 from fastkcl.tables.delta.window import shards_of
 from fastkcl.tables.folders import NULL, shard_folders
-from fastkcl.tables.given_up import NOTES, GivenUp, given_up, noted
-from fastkcl.tables.inspection import NO_POSITIONS, ShardState, TableState, judge_note, read_note
+from fastkcl.tables.given_up import NOTES, given_up
+from fastkcl.tables.inspection import NO_POSITIONS, ShardState, TableState, judge_note, note_of
 from fastkcl.tables.log_inspection import Commit, FilesByShard, check_commits, check_files, commits_of, of_any_name
 from fastkcl.tables.posix_store import PosixStore
 from fastkcl.tables.store import Store, StoreError
@@ -112,7 +112,10 @@ def _inspect_once(store: PosixStore | ObjectStore, others: list[str]) -> TableSt
     files = checkpoints.files
     damage = [*files.others.values(), *files.missing_entries()]
     if not files.names:
-        raise SinkError(f"{store.url}/{LOG}: it has no entry, and no checkpoint: restore it from a copy; {RECOVERY}")
+        raise SinkError(
+            f"{store.url}/{LOG}: it has no entry, and no checkpoint: if nothing was written yet, a writer goes on here;"
+            f" else restore it from a copy; {RECOVERY}"
+        )
     log = _Entries(store, files.checkpoint, damage, _Look(store, files.names))
     for version in versions([name for name in files.names if name not in files.others]):
         log.read(version)
@@ -312,7 +315,10 @@ def _look(store: Store, table: DeltaTable, writer: str, entries: _Entries, damag
         for commit in commits_of(info.get("fastkcl"), where, damage):
             about.setdefault(commit.shard, []).append(commit)
     if not about and not damage and writer == "DeltaTable":
-        raise SinkError(f"{store.url}: a Delta table without commits of a DeltaTable or a DeltaSink; {NO_POSITIONS}")
+        raise SinkError(
+            f"{store.url}: a Delta table without commits of a DeltaTable or a DeltaSink: nothing was written yet, or by"
+            f" others; {NO_POSITIONS}"
+        )
     states = []
     for shard in sorted(about, key=lambda shard: (shard.stream, shard.shard_id)):
         state = ShardState(shard.stream, shard.shard_id, all_commits=0 in log)
@@ -330,17 +336,7 @@ def _look(store: Store, table: DeltaTable, writer: str, entries: _Entries, damag
 
 
 def _check_note(store: Store, shard: Shard, state: ShardState) -> None:
-    if isinstance(store, PosixStore):
-        folder = store.folder
-        judge_note(read_note(lambda: given_up(folder, shard_folders(shard)), state), state)
-        return
-    key = f"{NOTES}/{shard_folders(shard)}"
-
-    def read() -> GivenUp | None:
-        text = store.read(key, 1 << 20)
-        return None if text is None else noted(text, f"{store.url}/{key}")
-
-    judge_note(read_note(read, state), state)
+    judge_note(note_of(lambda: given_up(store, f"{NOTES}/{shard_folders(shard)}"), state), state)
 
 
 def _opener(store: Store, damage: list[str]) -> Callable[[str], BinaryIO | None]:

@@ -66,7 +66,7 @@ from fastkcl.tables.delta.rules import checked_fields
 from fastkcl.tables.delta.snapshot import Snapshot
 from fastkcl.tables.delta.staged import MOST_AGE
 from fastkcl.tables.folders import check_names, data_folder, position_text, quoted, shard_folders
-from fastkcl.tables.given_up import give_up, given_up, upto_of
+from fastkcl.tables.given_up import NOTES, given_up, keep_in, upto_of
 from fastkcl.tables.position import check_forward, report_other
 from fastkcl.tables.posix_store import PosixStore
 
@@ -145,13 +145,21 @@ class DeltaAppender(Appender):
 
     def give_up(self, upto: Position) -> None:
         """Note that records up to a position have been given up: a checkpoint there is no sign of a loss."""
-        assert self._shard is not None
-        give_up(self._root, shard_folders(self._shard), upto, self._position)
+        self._keep_note(upto)
+
+    def gone_on(self) -> bool:
+        """See `KeepsPositions.gone_on`."""
+        return self._keep_note(None)
 
     def given_up(self) -> Position | None:
         """Up to where records have been given up; None if none have."""
         assert self._shard is not None
-        return upto_of(given_up(self._root, shard_folders(self._shard)), self._position)
+        return upto_of(given_up(self._store, f"{NOTES}/{shard_folders(self._shard)}"), self._position)
+
+    def _keep_note(self, upto: Position | None) -> bool:
+        assert self._shard is not None
+        store, key = self._store, f"{NOTES}/{shard_folders(self._shard)}"
+        return keep_in(store, key, given_up(store, key), upto, self._position)
 
     def _append(self, rows: Rows, files: Files) -> None:
         assert self._shard is not None

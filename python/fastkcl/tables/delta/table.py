@@ -49,7 +49,7 @@ from fastkcl.tables.delta.rules import Rules, checked_fields
 from fastkcl.tables.delta.snapshot import Snapshot
 from fastkcl.tables.delta.staged import MOST_AGE, Staged, days
 from fastkcl.tables.folders import check_names, position_text, shard_folders
-from fastkcl.tables.given_up import NOTES, GivenUp, note, noted, upto_of
+from fastkcl.tables.given_up import NOTES, given_up, keep_in, upto_of
 from fastkcl.tables.group import Answer, Outcome, Request, choose, gone
 from fastkcl.tables.group_folder import HAS_LOCKS, PosixFolder
 from fastkcl.tables.object_store import ObjectStore, S3Storage
@@ -75,7 +75,6 @@ _REFUSALS: Final = 30  # of an entry that is refused although there is nothing
 _PUTS: Final = 3
 _PAUSE: Final = 0.02  # seconds, at the most, before the second try
 _MOST_PAUSE: Final = 2.0
-_MOST_NOTE: Final = 1 << 20  # bytes
 
 
 class DeltaTable:
@@ -221,17 +220,18 @@ class DeltaTable:
 
     def give_up(self, upto: Position) -> None:
         """Note that records up to a position have been given up: a checkpoint there is no sign of a loss."""
-        before = self._given_up()
-        if before is None or before.is_news(upto, self._position):
-            self._store.replace(self._note, note(upto, self._position))
+        self._keep_note(upto)
+
+    def gone_on(self) -> bool:
+        """See `KeepsPositions.gone_on`."""
+        return self._keep_note(None)
 
     def given_up(self) -> Position | None:
         """Up to where records have been given up; None if none have."""
-        return upto_of(self._given_up(), self._position)
+        return upto_of(given_up(self._store, self._note), self._position)
 
-    def _given_up(self) -> GivenUp | None:
-        text = self._store.read(self._note, _MOST_NOTE)
-        return None if text is None else noted(text, f"{self.url}/{self._note}")
+    def _keep_note(self, upto: Position | None) -> bool:
+        return keep_in(self._store, self._note, given_up(self._store, self._note), upto, self._position)
 
     # ---- one commit ---------------------------------------------------------------------------------------------
 

@@ -35,7 +35,7 @@ from fastkcl.tables.iceberg.io import (
 )
 from fastkcl.tables.iceberg.manifests import entries_of, manifests_of
 from fastkcl.tables.iceberg.state import GIVEN_UP, POSITION
-from fastkcl.tables.inspection import NO_POSITIONS, ShardState, TableState, judge_note, read_note
+from fastkcl.tables.inspection import NO_POSITIONS, ShardState, TableState, judge_note, note_of
 from fastkcl.tables.log_inspection import Commit, FilesByShard, check_commits, check_files, commits_of, of_any_name
 from fastkcl.tables.posix_store import PosixStore
 from fastkcl.tables.storage import status
@@ -277,7 +277,7 @@ class _Look:
         note = self._metadata.properties.get(name)
         if note is not None:
             where = f"{self._url}, property {name}"
-            judge_note(read_note(lambda: noted(note.encode(), where), state), state)
+            judge_note(note_of(lambda: noted(note.encode(), where), state), state)
 
 
 def _written(metadata: TableMetadata, shard: Shard) -> Position | None:

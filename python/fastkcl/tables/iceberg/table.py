@@ -29,7 +29,7 @@ from fastkcl.tables.base import Shard, SinkError
 from fastkcl.tables.clock import running_seconds
 from fastkcl.tables.combiner import Combiner
 from fastkcl.tables.folders import check_names, position_text, shard_folders
-from fastkcl.tables.given_up import GivenUp, note, noted, upto_of
+from fastkcl.tables.given_up import GivenUp, after_more, noted, text_of, upto_of
 from fastkcl.tables.group import Answer, Outcome, Request
 from fastkcl.tables.group_folder import HAS_LOCKS, PosixFolder
 from fastkcl.tables.iceberg.catalog import check_options, open_catalog, storage_properties
@@ -188,31 +188,42 @@ class IcebergTable:
 
     def give_up(self, upto: Position) -> None:
         """Note that records up to a position have been given up: a checkpoint there is no sign of a loss."""
-        before = self._given_up()
-        if before is not None and not before.is_news(upto, self._position):
-            return
-        head, name = self._head, self._note
-        for tries in range(1, _NOTES + 1):
-            if head.table is None:
-                head.note_in_namespace(name, note(upto, self._position).decode())
-                return
-            if head.set_property(name, note(upto, self._position).decode()):
-                return
-            self._pause(pause(tries, head.commit_seconds, random.random()))
-            self._move_to(head.load())
-        raise StoreError(f"{self.url}: the note of records given up has met other commits {_NOTES} times: try again")
+        self._keep_note(upto)
+
+    def gone_on(self) -> bool:
+        """See `KeepsPositions.gone_on`."""
+        return self._keep_note(None)
 
     def given_up(self) -> Position | None:
         """Up to where records have been given up; None if none have."""
         return upto_of(self._given_up(), self._position)
 
-    def _given_up(self) -> GivenUp | None:
+    def _keep_note(self, upto: Position | None) -> bool:
+        before = self._given_up()
+        now = after_more(before, upto, self._position)
+        if now is not None and now != before:  # one that the catalog has is there for good
+            self._write_note(text_of(now))
+        return now is not None and now.is_live
+
+    def _write_note(self, text: bytes) -> None:
         head, name = self._head, self._note
-        texts = [] if head.seen is None else [head.seen.properties.get(name)]
-        if not any(texts) and self._position is None:
-            texts.append(head.namespace_note(name))
-        found = [noted(text.encode(), f"{self.url}, property {name}") for text in texts if text is not None]
-        return max(found, default=None, key=lambda each: each.upto)
+        for tries in range(1, _NOTES + 1):
+            if head.table is None:
+                head.note_in_namespace(name, text.decode())
+                return
+            if head.set_property(name, text.decode()):
+                return
+            self._pause(pause(tries, head.commit_seconds, random.random()))
+            self._move_to(head.load())
+        raise StoreError(f"{self.url}: the note of records given up has met other commits {_NOTES} times: try again")
+
+    def _given_up(self) -> GivenUp | None:
+        """The note of the table; or, if it has none, the one from before it was made."""
+        head, name = self._head, self._note
+        text = None if head.seen is None else head.seen.properties.get(name)
+        if text is None:
+            text = head.namespace_note(name)
+        return None if text is None else noted(text.encode(), f"{self.url}, property {name}")
 
     # ---- one commit ---------------------------------------------------------------------------------------------
 

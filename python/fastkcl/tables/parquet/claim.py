@@ -20,7 +20,7 @@ from fastkcl.tables.object_store import ObjectStore
 from fastkcl.tables.parquet.footers import read_footer
 from fastkcl.tables.store import Store
 
-__all__ = ["CLAIM", "check_not_lost", "claim_text", "parse_claim"]
+__all__ = ["CLAIM", "check_is_of_files", "check_not_lost", "claim_text", "parse_claim"]
 
 CLAIM: Final = "_fastkcl/table"
 _FORMAT: Final = 1
@@ -71,6 +71,26 @@ def check_not_lost(store: Store) -> None:
         )
     text = claim_text(footer.table, "none" if footer.next_day is None else "date")
     raise SinkError(f"{lost}: restore it from a copy, or make it again ({RECOVERY}): {_command(store, text)}")
+
+
+def check_is_of_files(store: Store, table: str) -> None:
+    """See that the files of a table name the id that its claim has: a copy may lie over a table that was new.
+
+    Raises:
+        SinkError: the newest file of the first shard names another one; the error says how the claim is made again.
+        OSError: it cannot be read.
+    """
+    key = _newest_file(store)
+    try:
+        footer = None if key is None else read_footer(store, key)
+    except ValueError:
+        return  # who opens that shard says so
+    if footer is not None and footer.table != table:
+        text = claim_text(footer.table, "none" if footer.next_day is None else "date")
+        raise SinkError(
+            f"{store.url}/{CLAIM}: the claim of another table, {table}: the files here are of {footer.table} ({key})."
+            f" Remove the claim, and make it again ({RECOVERY}): {_command(store, text)}"
+        )
 
 
 def _command(store: Store, text: str) -> str:

@@ -18,11 +18,11 @@ from typing import Any, BinaryIO, Final
 
 from fastkcl.tables.base import RECOVERY, Shard, SinkError
 from fastkcl.tables.folders import unspelled
-from fastkcl.tables.inspection import ShardState, TableState, check_rows, judge_note, read_note, rows_after
+from fastkcl.tables.inspection import ShardState, TableState, check_rows, judge_note, note_of, rows_after
 from fastkcl.tables.parquet.chain import BEGINNING, Footer, State
 from fastkcl.tables.parquet.claim import CLAIM, check_not_lost, parse_claim
 from fastkcl.tables.parquet.footers import check_footer, read_footer
-from fastkcl.tables.parquet.table import read_notes
+from fastkcl.tables.parquet.table import read_note
 from fastkcl.tables.posix_store import PosixStore
 from fastkcl.tables.store import Store
 
@@ -93,7 +93,7 @@ class _Files:
 
 def _inspect_shard(store: Store, claim: dict[str, Any], files: _Files) -> ShardState:
     state = ShardState(files.shard.stream, files.shard.shard_id, unknown=files.unknown)
-    note = read_note(lambda: read_notes(store, files.folder), state)
+    note = note_of(lambda: read_note(store, files.folder), state)
 
     def read(key: str) -> Footer | str:
         """A footer, or its fault."""

@@ -56,8 +56,9 @@ from fastkcl.tables.folders import (
     shard_folders,
     unspelled,
 )
-from fastkcl.tables.given_up import NOTES, give_up, given_up, upto_of
+from fastkcl.tables.given_up import NOTES, given_up, keep_in, upto_of
 from fastkcl.tables.position import report_other
+from fastkcl.tables.posix_store import PosixStore
 
 __all__ = ["Commit", "ParquetAppender", "check_staging", "commit_file", "commits", "read_id", "removed", "shards"]
 
@@ -143,11 +144,19 @@ class ParquetAppender(Appender):
 
     def give_up(self, upto: Position) -> None:
         """Note that records up to a position have been given up: a checkpoint there is no sign of a loss."""
-        give_up(self._root, self._folders, upto, self._position)
+        self._keep_note(upto)
+
+    def gone_on(self) -> bool:
+        """See `KeepsPositions.gone_on`."""
+        return self._keep_note(None)
 
     def given_up(self) -> Position | None:
         """Up to where records have been given up; None if none have."""
-        return upto_of(given_up(self._root, self._folders), self._position)
+        return upto_of(given_up(PosixStore(self._root), f"{NOTES}/{self._folders}"), self._position)
+
+    def _keep_note(self, upto: Position | None) -> bool:
+        store, key = PosixStore(self._root), f"{NOTES}/{self._folders}"
+        return keep_in(store, key, given_up(store, key), upto, self._position)
 
     def _append(self, rows: Rows, files: Files) -> None:
         after = self._position

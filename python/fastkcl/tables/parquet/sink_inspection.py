@@ -10,10 +10,11 @@ from fastkcl import Position
 from fastkcl.tables import storage
 from fastkcl.tables.base import RECOVERY, Shard, SinkError
 from fastkcl.tables.folders import data_folder
-from fastkcl.tables.given_up import given_up
-from fastkcl.tables.inspection import ShardState, TableState, check_rows, judge_note, read_note, rows_after, span
+from fastkcl.tables.given_up import NOTES, given_up
+from fastkcl.tables.inspection import ShardState, TableState, check_rows, judge_note, note_of, rows_after, span
 from fastkcl.tables.parquet.sink import Commit, check_staging, commit_file, read_id, removed, shards
 from fastkcl.tables.parquet.sink import commits as commits_of
+from fastkcl.tables.posix_store import PosixStore
 
 __all__ = ["inspect_parquet"]
 
@@ -61,7 +62,7 @@ def _linked_folders(root: Path) -> Iterator[str]:
 
 def _inspect_shard(root: Path, shard: Shard, folders: str, visible: set[str]) -> ShardState:
     state = ShardState(shard.stream, shard.shard_id)
-    note = read_note(lambda: given_up(root, folders), state)
+    note = note_of(lambda: given_up(PosixStore(root), f"{NOTES}/{folders}"), state)
     try:
         check_staging(root, folders)
     except SinkError as error:

@@ -30,10 +30,10 @@ from fastkcl.stdio.log import logger
 from fastkcl.tables.base import RECOVERY, Shard, SinkError
 from fastkcl.tables.clock import running_seconds
 from fastkcl.tables.folders import check_names, data_folder, local_folder, shard_folders
-from fastkcl.tables.given_up import GivenUp, upto_of
+from fastkcl.tables.given_up import GivenUp, given_up, keep_in, upto_of
 from fastkcl.tables.object_store import ObjectStore, S3Storage
-from fastkcl.tables.parquet.chain import BEGINNING, Footer, State, name_after, position_in, step
-from fastkcl.tables.parquet.claim import CLAIM, check_not_lost, claim_text, parse_claim
+from fastkcl.tables.parquet.chain import BEGINNING, Footer, State, position_in, step
+from fastkcl.tables.parquet.claim import CLAIM, check_is_of_files, check_not_lost, claim_text, parse_claim
 from fastkcl.tables.parquet.footers import check_footer, read_footer
 from fastkcl.tables.parquet_file import parquet_bytes
 from fastkcl.tables.position import report_other, went_back
@@ -44,7 +44,7 @@ from fastkcl.tables.store import Store, StoreError
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["ParquetTable", "Partition", "read_notes", "store_of"]
+__all__ = ["ParquetTable", "Partition", "read_note", "store_of"]
 
 Partition: TypeAlias = Literal["date", "none"]
 
@@ -108,11 +108,15 @@ class ParquetTable:
         if shard != self._shard:
             self._shard, self._folder = shard, data_folder(shard_folders(shard))
             self._id = self._state = self._newest = None
+        first = self._id is None
         if self._id is None:
             self._id = self._identify()
         else:
             self._check_identity()
-        return self._look().position
+        position = self._look().position
+        if first and self._newest is None:  # else the shard's own file has told
+            check_is_of_files(self._store, self._id)
+        return position
 
     def append(self, rows: ShardRows, make: Callable[[ShardRows], pa.Table]) -> Position:
         """Make rows durable and visible. Rows that the table has already are dropped.
@@ -160,16 +164,21 @@ class ParquetTable:
 
     def give_up(self, upto: Position) -> None:
         """Note that records up to a position have been given up: a checkpoint there is no sign of a loss."""
-        position = None if self._state is None else self._state.position
-        before = read_notes(self._store, self._folder)
-        if before is None or before.is_news(upto, position):
-            names = [name_after(each).removesuffix(".parquet") for each in (upto, position)]
-            self._store.mark(f"{self._notes}/{'.'.join(names)}")
+        self._keep_note(upto)
+
+    def gone_on(self) -> bool:
+        """See `KeepsPositions.gone_on`."""
+        return self._keep_note(None)
 
     def given_up(self) -> Position | None:
         """Up to where records have been given up; None if none have."""
         position = None if self._state is None else self._state.position
-        return upto_of(read_notes(self._store, self._folder), position)
+        return upto_of(read_note(self._store, self._folder), position)
+
+    def _keep_note(self, upto: Position | None) -> bool:
+        position = None if self._state is None else self._state.position
+        store, folder = self._store, self._folder
+        return keep_in(store, note_key(folder), read_note(store, folder), upto, position)
 
     def _create(self, state: State, rows: ShardRows, make: Callable[[ShardRows], pa.Table]) -> bool:
         """Create the file that follows a state, for the first of these rows; false if it is refused."""
@@ -321,10 +330,6 @@ class ParquetTable:
             )
 
     @property
-    def _notes(self) -> str:
-        return notes_folder(self._folder)
-
-    @property
     def _name(self) -> str:
         assert self._shard is not None
         return f"{self.url} ({self._shard.stream}, {self._shard.shard_id})"
@@ -333,28 +338,34 @@ class ParquetTable:
         return f"{self.url}/{self._folder}/{state.key}"
 
 
-def notes_folder(folder: str) -> str:
-    """Where the notes of a shard's records that were given up are."""
-    return f"{_GIVEN_UP}/{folder}"
+def note_key(folder: str) -> str:
+    """Where the note of a shard's records that were given up is."""
+    return f"{_GIVEN_UP}/{folder}/note"
 
 
-def read_notes(store: Store, folder: str) -> GivenUp | None:
-    """The newest note about records of this folder's shard that were given up; None without one.
+def read_note(store: Store, folder: str) -> GivenUp | None:
+    """The note about records of this folder's shard that were given up; None without one.
+
+    Early versions made an empty file for each, whose name has what the note has.
 
     Raises:
-        SinkError: a note is damaged.
+        SinkError: it is damaged.
     """
-    notes = store.files(notes_folder(folder))
-    if not notes:
+    key = note_key(folder)
+    names = [_name_in(entry.key) for entry in store.files(f"{_GIVEN_UP}/{folder}")]
+    if _name_in(key) in names:
+        return given_up(store, key)
+    if not names:
         return None
     try:
-        upto, found, after = _name_in(notes[-1].key).partition(".after-")
+        upto, found, after = names[-1].partition(".after-")
         position = position_in(f"{upto}.parquet")
         if position is None:
             raise ValueError("no position")
         return GivenUp(position_in(f"after-{after}.parquet") if found else None, position)
     except ValueError as error:
-        raise SinkError(f"{store.url}/{notes[-1].key}: no note of this table's writers: remove it") from error
+        name = f"{store.url}/{_GIVEN_UP}/{folder}/{names[-1]}"
+        raise SinkError(f"{name}: no note of this table's writers: remove it") from error
 
 
 def store_of(url: str | os.PathLike[str], storage: S3Storage | None) -> Store:
