@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import threading
+from functools import lru_cache
 from typing import Final
 
 __all__ = ["remember", "without_sent", "without_users"]
@@ -19,20 +20,22 @@ _USER = re.compile(r"(?<![^\s:/'\"])(?:([^\s:/'\"]++:[^\s/@]++@)++|[^\s:/'\"]++:
 _SPACE = re.compile(r"\s|\Z")
 _END = re.compile(r"[\n'\"]|\Z")
 _WORD = re.compile(r"[^\s'\"]+")
-_MARK = r"(?:[\\\"'\s]|&quot;|&#\d{1,4};)*"  # between a header's name and its value, in JSON, HTML or Python
+_MARK = r"(?:[\\\"'\s]|&quot;|&#\d{1,4};)*+"  # between a header's name and its value, in JSON, HTML or Python
 _AUTHORIZATION = re.compile(
-    rf"(authorization{_MARK}(?:[:=]|,(?=\s*[\"'])){_MARK})(?:[^\"'<>\r\n\\&]|\\+/)+", re.IGNORECASE
+    rf"(authorization{_MARK}(?:[:=]|,(?=\s*[\"'])){_MARK})(?:[^\"'<>\r\n\\&]|\\++/)+", re.IGNORECASE
 )
 _TOKEN = re.compile(
-    rf"(x-amz-security-token{_MARK}(?:[:=]|,(?=\s*[\"'])){_MARK})(?:[^\s\"'<>&,;\\]|\\+/)+", re.IGNORECASE
+    rf"(x-amz-security-token{_MARK}(?:[:=]|,(?=\s*[\"'])){_MARK})(?:[^\s\"'<>&,;\\]|\\++/)+", re.IGNORECASE
 )
-_SIGNATURE = re.compile(r"(\bsignature(?:=|%3d))[0-9a-f]{16,}", re.IGNORECASE)
+_SIGNATURE = re.compile(
+    r"(\bsignature(?:[\\\"'\s:=]|%(?:25)*3d|u003d|&#(?:0*61|x0*3d);|&quot;){1,16})[0-9a-f]{16,}", re.IGNORECASE
+)
 _SCHEME = re.compile(r"\b((?i:bearer|basic)\s+)(?=[a-z.~+/=-]*[0-9A-Z_])[\w.~+/=-]+", re.ASCII)
 _SHORTEST = 8  # characters: a shorter secret is of a test, and may be part of any word
 _FORMS: Final = {
-    "/": r"(?:\\*/|%2f|&#(?:47|x2f);)",
-    "+": r"(?:\+|%2b|\\+u002b|&#(?:43|x2b);)",
-    "=": r"(?:=|%3d|\\+u003d|&#(?:61|x3d);)",
+    "/": r"(?:\\*+/|\\+u002f|%(?:25)*2f|&#(?:0*47|x0*2f);)",
+    "+": r"(?:\+| |\\+u002b|%(?:25)*2b|&#(?:0*43|x0*2b);|&plus;)",
+    "=": r"(?:=|\\+u003d|%(?:25)*3d|&#(?:0*61|x0*3d);|&equals;)",
 }
 """How a secret's characters are written in JSON, URLs and HTML."""
 _MOST_KNOWN: Final = 64
@@ -55,7 +58,7 @@ def without_sent(text: str, *sent: str) -> str:
     """
     for secret in dict.fromkeys([*sent, *_known]):
         if len(secret) >= _SHORTEST:
-            text = re.sub("".join(_FORMS.get(each, re.escape(each)) for each in secret), "…", text, flags=re.IGNORECASE)
+            text = _in_any_form(secret).sub("…", text)
     for pattern in (_AUTHORIZATION, _TOKEN, _SIGNATURE, _SCHEME):
         text = pattern.sub(r"\1…", text)
     return text
@@ -70,6 +73,14 @@ def remember(secret: str | bytes | None) -> None:
     if len(text) >= _SHORTEST and text not in _known:
         with _lock:
             _known = (*_known, text)[-_MOST_KNOWN:]
+
+
+@lru_cache(_MOST_KNOWN)
+def _in_any_form(secret: str) -> re.Pattern[str]:
+    rest = "".join(_FORMS.get(each, re.escape(each)) for each in secret[1:])
+    # Backslashes before the first character are not looked for: of many, each would be looked at from all before it.
+    first = _FORMS.get(secret[0], re.escape(secret[0])).replace(r"\\*+", "").replace(r"\\+", r"\\")
+    return re.compile(first + rest, re.IGNORECASE)
 
 
 def _without_users_of_urls(text: str) -> str:

@@ -8,6 +8,7 @@ import os
 import re
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import urllib.parse
@@ -237,6 +238,28 @@ def test_a_token_that_a_server_repeats_is_not_shown(tmp_path: Path, form: str) -
     assert "FwoG" not in done.stderr
 
 
+@pytest.mark.parametrize("how", ["closed", "reset", "in a chunk"])
+def test_a_connection_that_breaks_in_an_answer_is_tried_again(tmp_path: Path, how: str) -> None:
+    def talk(link: socket.socket, number: int) -> None:
+        request_of(link)
+        if number % 2:
+            link.sendall(page(200, b'{"StreamNames": ["orders"], "HasMoreStreams": false}'))
+        elif how == "in a chunk":
+            link.sendall(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n40\r\n{")
+        else:
+            link.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{")
+            if how == "reset":
+                link.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+
+    keys = {"AWS_ACCESS_KEY_ID": "x", "AWS_SECRET_ACCESS_KEY": "x", "AWS_DEFAULT_REGION": "us-east-1"}
+    with server(talk) as address:
+        env = environment() | keys | {"AWS_ENDPOINT_URL": f"http://{address}"}
+        command = [sys.executable, "-m", "fastkcl", *COMMANDS[0], "--json"]
+        done = subprocess.run(command, capture_output=True, timeout=PATIENCE, cwd=tmp_path, env=env, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "orders" in done.stdout
+
+
 @pytest.mark.parametrize("args", [COMMANDS[0], COMMANDS[6]], ids=" ".join)
 def test_an_answer_without_an_end(tmp_path: Path, args: list[str]) -> None:
     """It took all memory there was."""
@@ -257,16 +280,20 @@ def test_an_answer_without_an_end(tmp_path: Path, args: list[str]) -> None:
     assert "has more than 16 MiB: a proxy, or something else that is not AWS, has answered http://127." in done.stderr
 
 
-@pytest.mark.parametrize("args", [COMMANDS[0], COMMANDS[2], COMMANDS[6]], ids=" ".join)
-def test_a_bundle_of_certificates_that_is_a_pipe(tmp_path: Path, args: list[str]) -> None:
+@pytest.mark.parametrize(
+    ("name", "args"),
+    [("AWS_CA_BUNDLE", COMMANDS[0]), ("AWS_CA_BUNDLE", COMMANDS[2]), ("AWS_CA_BUNDLE", COMMANDS[6])]
+    + [("AWS_WEB_IDENTITY_TOKEN_FILE", COMMANDS[2]), ("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE", COMMANDS[2])],
+)
+def test_a_file_of_a_client_that_is_a_pipe(tmp_path: Path, name: str, args: list[str]) -> None:
     """botocore would open it, and wait without an end."""
     os.mkfifo(tmp_path / "ca.pem")
     keys = {"AWS_ACCESS_KEY_ID": "x", "AWS_SECRET_ACCESS_KEY": "x", "AWS_DEFAULT_REGION": "us-east-1"}
-    env = environment() | keys | {"AWS_CA_BUNDLE": str(tmp_path / "ca.pem")}
+    env = environment() | keys | {name: str(tmp_path / "ca.pem")}
     command = [sys.executable, "-m", "fastkcl", *args]
     done = subprocess.run(command, capture_output=True, timeout=PATIENCE, cwd=tmp_path, env=env, text=True)
     assert (done.returncode, done.stdout) == (2, "")
-    assert re.fullmatch(r"Error: \S+/ca.pem \(AWS_CA_BUNDLE, .*\) is a pipe, .*: give a file\n", done.stderr)
+    assert re.fullmatch(rf"Error: \S+/ca.pem \({name}.*\) is a pipe, .*: give a file\n", done.stderr)
 
 
 SHARD = {

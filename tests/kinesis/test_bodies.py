@@ -11,6 +11,7 @@ import pytest
 from aiohttp.client_proto import ResponseHandler
 from botocore.awsrequest import AWSPreparedRequest
 from botocore.compat import HTTPHeaders
+from botocore.exceptions import ConnectionClosedError
 from fastkcl.kinesis.http import MAX_ANSWER
 from fastkcl.kinesis.read.bodies import Gate, GatedSession, gated
 from fastkcl.kinesis.read.budget import SMALLEST_RESERVATION
@@ -128,3 +129,14 @@ def test_errors_and_other_answers_have_bounds_of_their_own(status: bytes, gate: 
     with server(endless(status, sent)) as address, pytest.raises(ConnectionError, match=f"at most {most:,} are read"):
         read_body(address, gate)
     assert sum(sent) < 2 * most + 8 * len(PIECE)
+
+
+@pytest.mark.parametrize("gate", [no_wait, None])
+@pytest.mark.parametrize("status", [b"200 OK", b"400 Bad Request"])
+def test_a_connection_that_breaks_is_an_error_that_botocore_tries_again(status: bytes, gate: Gate | None) -> None:
+    def talk(link: socket.socket, number: int) -> None:
+        request_of(link)
+        link.sendall(b"HTTP/1.1 " + status + b"\r\nContent-Length: 100\r\n\r\n{")
+
+    with server(talk) as address, pytest.raises(ConnectionClosedError):
+        read_body(address, gate)

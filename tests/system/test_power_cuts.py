@@ -91,7 +91,6 @@ TWICE = {
     ],
     "DELTA_TABLE": [
         "PosixStore.create: make_folder(aside), name",
-        "PosixStore.replace: make_folder(path.parent), name",  # the log's folder, which `settle` has kept
     ],
 }
 TWICE["SPARK_TABLE"] = SEEN["DELTA_TABLE"] + TWICE["DELTA_TABLE"]

@@ -112,6 +112,7 @@ def test_a_commit_that_is_lost_and_has_what_was_given_up(tmp_path: Path, kind: s
     if is_restarted:
         running = child(kind, tmp_path, NINE)
     running.store(arrived(range(10, 13)), 1)
+    running.before_checkpoint(TWELVE)
     started(make(tmp_path), TWELVE)
     lose_after_nine(kind, tmp_path)
     with pytest.raises(SinkError, match=r"the checkpoint 12/0 lies after the table's position: .* up to 9/0"):
@@ -183,6 +184,79 @@ def test_a_note_whose_sync_has_failed_is_written_again(
     assert note.parent in synced
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_commit_whose_answer_was_lost(tmp_path: Path, kind: str) -> None:
+    """Its records were given up before; the note follows it before the checkpoint all the same."""
+    make, write, _ = KINDS[kind]
+    write(make(tmp_path), range(1, 7))
+    write(make(tmp_path), range(7, 10))
+    started(make(tmp_path), NINE).before_checkpoint(TWELVE)
+    table = make(tmp_path)
+
+    def append(rows: Any, _: int) -> Position:
+        write(table, range(10, 13))
+        raise OSError("its answer was lost")
+
+    running = ShardTable(table, append, SHARD, legacy=False, dropped=lambda _: None, checkpoint=NINE)
+    rows = arrived(range(10, 13))
+    with pytest.raises(OSError, match="its answer was lost") as raised:
+        running.store(rows, 1)
+    assert running.has(rows, raised.value)
+    running.before_checkpoint(TWELVE)
+    lose_after_nine(kind, tmp_path)
+    with pytest.raises(SinkError, match="the checkpoint 12/0 lies after the table's position"):
+        started(make(tmp_path), TWELVE)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_zombie_takes_nothing_from_its_successors_note(tmp_path: Path, kind: str) -> None:
+    make, write, _ = KINDS[kind]
+    write(make(tmp_path), range(1, 7))
+    zombie = started(make(tmp_path), SIX)
+    write(make(tmp_path), range(7, 10))
+    started(make(tmp_path), NINE).before_checkpoint(Position("20", 0))
+    zombie.before_checkpoint(TWELVE)  # its checkpoint is refused then
+    started(make(tmp_path), Position("20", 0))
+    assert inspect_table(str(tmp_path)).ok
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_death_while_a_note_is_written(
+    tmp_path: Path, kind: str, is_first: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it leaves is nobody's note, and no shard."""
+    make, write, _ = KINDS[kind]
+    write(make(tmp_path), range(1, 7))
+    if not is_first:
+        started(make(tmp_path), SIX).before_checkpoint(EIGHT)
+    running = started(make(tmp_path), SIX)
+
+    def dies(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(storage, "rename", dies)
+        patch.setattr(storage, "unlink", lambda _: None)
+        with pytest.raises(KeyboardInterrupt):
+            running.before_checkpoint(TWELVE)
+    started(make(tmp_path), SIX if is_first else EIGHT).before_checkpoint(TWELVE)
+    started(make(tmp_path), TWELVE)
+    assert inspect_table(str(tmp_path)).ok
+
+
+def test_a_full_disk_keeps_no_child_with_a_note_from_starting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make, write, _ = KINDS["ParquetTable"]
+    write(make(tmp_path), range(1, 7))
+    started(make(tmp_path), SIX).before_checkpoint(EIGHT)
+
+    def full(path: Path, _: object) -> None:
+        raise OSError(28, "No space left on device", str(path))
+
+    monkeypatch.setattr(storage, "write_new", full)
+    started(make(tmp_path), EIGHT).before_checkpoint(EIGHT)
+
+
 def test_a_note_of_an_earlier_version_learns_the_position(tmp_path: Path) -> None:
     make, write, lose = KINDS["DeltaTable"]
     write(make(tmp_path), range(1, 7))
@@ -190,7 +264,7 @@ def test_a_note_of_an_earlier_version_learns_the_position(tmp_path: Path) -> Non
     note.parent.mkdir(parents=True)
     note.write_text(json.dumps({"upto": ["12", 0]}))
     write(make(tmp_path), range(7, 10))
-    started(make(tmp_path), TWELVE)
+    started(make(tmp_path), TWELVE).before_checkpoint(NINE)
     lose(tmp_path)
     with pytest.raises(SinkError, match=r"the checkpoint 12/0 lies after"):
         started(make(tmp_path), TWELVE)
@@ -203,7 +277,7 @@ def test_marks_of_an_earlier_version_become_a_note(tmp_path: Path) -> None:
     folder = tmp_path / "_fastkcl" / "given_up" / "stream=clicks" / f"shard={SHARD.shard_id}"
     folder.mkdir(parents=True)
     (folder / ".".join(name_after(each).removesuffix(".parquet") for each in (TWELVE, SIX))).touch()
-    started(make(tmp_path), TWELVE)
+    started(make(tmp_path), TWELVE).before_checkpoint(NINE)
     lose(tmp_path)
     with pytest.raises(SinkError, match=r"the checkpoint 12/0 lies after"):
         started(make(tmp_path), TWELVE)

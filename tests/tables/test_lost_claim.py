@@ -6,7 +6,7 @@ import json
 import shlex
 import shutil
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -134,14 +134,14 @@ def test_files_of_other_names_are_no_table(tmp_path: Path) -> None:
 
 def test_who_makes_the_table_at_the_same_time_is_joined(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its claim comes after the look for one, and its first file before the look for files."""
-    look = claim_module._newest_file
+    look = claim_module._newest_files
 
-    def later(store: Any) -> str | None:
-        monkeypatch.setattr(claim_module, "_newest_file", look)
+    def later(store: Any) -> Iterator[str]:
+        monkeypatch.setattr(claim_module, "_newest_files", look)
         made(place)
         return look(store)
 
-    monkeypatch.setattr(claim_module, "_newest_file", later)
+    monkeypatch.setattr(claim_module, "_newest_files", later)
     assert place.table().open(SHARD) == Position("2", 0)
 
 
@@ -179,6 +179,19 @@ def test_the_claim_of_another_table(tmp_path: Path, aws: LocalAws) -> None:
     follow(str(raised.value).partition("recovery.md): ")[2], aws)
     assert ParquetTable(root).open(OTHER) is None
     assert ParquetTable(root).open(SHARD) == Position("2", 0)
+
+
+def test_a_shard_of_another_table_beside_this_ones(tmp_path: Path) -> None:
+    """It is named by itself; the claim is right."""
+    this, other = posix_place(tmp_path / "this"), posix_place(tmp_path / "other")
+    table = ParquetTable(this.url)
+    table.open(OTHER)
+    table.append(arrived([1]), as_they_are)
+    made(other)
+    shutil.copytree(Path(other.url, "stream=clicks"), Path(this.url, "stream=clicks"), dirs_exist_ok=True)
+    assert ParquetTable(this.url).open(Shard("clicks", "shardId-000000000002")) is None
+    with pytest.raises(SinkError, match="not written by this table's writers, or damaged|of another table"):
+        ParquetTable(this.url).open(SHARD)
 
 
 def test_a_file_of_the_finder_is_no_claim(tmp_path: Path) -> None:

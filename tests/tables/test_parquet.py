@@ -493,10 +493,10 @@ def test_a_death_at_the_making_of_folders_is_no_damage(tmp_path: Path, monkeypat
     for allowed in range(3):
         left = iter(range(allowed))
 
-        def make(folder: Path, left: Iterator[int] = left) -> None:
+        def make(folder: Path, kept: Any = None, *, left: Iterator[int] = left) -> None:
             if next(left, None) is None:
                 raise OSError(errno.EIO, os.strerror(errno.EIO), os.fspath(folder))
-            made(folder)
+            made(folder, kept)
 
         monkeypatch.setattr(storage, "make_folder", make)
         with pytest.raises(OSError, match="error"):

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from fastkcl import ConfigurationError
 from fastkcl.local_aws import LocalAws
-from fastkcl.tables import S3Storage, SinkError
+from fastkcl.tables import S3Storage, SinkError, storage
 from fastkcl.tables import object_store as module
 from fastkcl.tables.object_store import ObjectStore
 from fastkcl.tables.posix_store import PosixStore
@@ -23,7 +23,7 @@ from fastkcl.tables.store import StoreError
 from http_servers import answering, request_of, server
 from local_aws_helpers import new_name
 from sink_helpers import SHARD
-from table_helpers import Place, s3_place
+from table_helpers import Place, posix_place, s3_place
 from waiting import PATIENCE
 
 BODY = b"0123456789"
@@ -349,3 +349,30 @@ def test_without_obstore(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "obstore.store", None)
     with pytest.raises(ConfigurationError, match=r"pip install 'fastkcl\[s3\]'"):
         ObjectStore("s3://lake/x", S3Storage(access_key="a", secret_key="b")).tail("a", 1)
+
+
+def test_folders_are_synced_once_while_they_are_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = posix_place(tmp_path).store
+    synced: list[Path] = []
+    real = storage.sync_folder
+
+    def sync_folder(folder: Path) -> None:
+        synced.append(folder)
+        real(folder)
+
+    monkeypatch.setattr(storage, "sync_folder", sync_folder)
+    root = Path(store.url)
+    assert store.create("a/b/one", b"1")
+    assert {root.parent, root, root / "a", root / "a/b"} <= set(synced)
+    synced.clear()
+    assert store.create("a/b/two", b"2")
+    assert synced == [root / "a/b"]
+    (root / "a").rename(root / "gone")  # a table was restored, or replaced
+    assert store.create("a/b/three", b"3")
+    assert {root, root / "a", root / "a/b"} <= set(synced)
+    assert store.read("a/b/three", 10) == b"3"
+    synced.clear()
+    (root / "a").rename(root / "again")
+    (root / "a").symlink_to(root / "again")
+    assert store.create("a/b/four", b"4")
+    assert root / "a/b" in synced

@@ -11,7 +11,9 @@ Credentials may be other services' answers, e.g. of STS, in XML. They are only s
 from __future__ import annotations
 
 import binascii
+import contextlib
 import json
+from collections.abc import Iterator
 from typing import Any
 
 from fastkcl.masking import remember
@@ -93,16 +95,35 @@ def bound_answers(client: Any) -> None:  # noqa: ANN401 - of botocore
         request.stream_output = True
         response = http.send(request)
         body = bytearray()
-        for part in response.raw.stream(_PART):
-            body += part
-            if len(body) > _MOST_BYTES:
-                response.raw.close()
-                fault = f"has more than {_MOST_BYTES >> 20} MiB"
-                raise _error(event_name.rpartition(".")[2], fault, request.url)
+        with _named_by_botocore(request):
+            for part in response.raw.stream(_PART):
+                body += part
+                if len(body) > _MOST_BYTES:
+                    break
+        if len(body) > _MOST_BYTES:
+            response.raw.close()
+            raise _error(event_name.rpartition(".")[2], f"has more than {_MOST_BYTES >> 20} MiB", request.url)
         response._content = bytes(body)
         return response
 
     client.meta.events.register_last("before-send", send)
+
+
+@contextlib.contextmanager
+def _named_by_botocore(request: Any) -> Iterator[None]:  # noqa: ANN401
+    """Errors of reading a body, as botocore has them, and tries again: of a connection that breaks, for example."""
+    from botocore.exceptions import ConnectionClosedError, HTTPClientError, ReadTimeoutError
+    from urllib3.exceptions import HTTPError, ProtocolError
+    from urllib3.exceptions import ReadTimeoutError as LateError
+
+    try:
+        yield
+    except LateError as error:
+        raise ReadTimeoutError(endpoint_url=request.url, error=error) from error
+    except ProtocolError as error:
+        raise ConnectionClosedError(error=error, request=request, endpoint_url=request.url) from error
+    except (HTTPError, OSError) as error:
+        raise HTTPClientError(error=error) from error
 
 
 def _error(call: str, fault: str, url: str) -> Exception:

@@ -7,7 +7,7 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
 from fastkcl.masking import remember, without_sent
-from fastkcl.stdio.given_files import check_bundle
+from fastkcl.stdio.given_files import check_bundle, check_tokens
 
 if TYPE_CHECKING:
     from aiobotocore.session import AioSession
@@ -22,12 +22,13 @@ def new_session() -> AioSession:
 
     Raises:
         botocore.exceptions.ProfileNotFound: AWS_PROFILE names none.
-        botocore.exceptions.InvalidConfigError: the bundle of certificates is a pipe.
+        botocore.exceptions.InvalidConfigError: certificates or a token are in a pipe.
     """
     from aiobotocore.session import get_session
 
     session = get_session()
     check_bundle(session)
+    check_tokens()
     session.register_component("data_loader", _loader(session.get_config_variable("data_path")))
     return session
 

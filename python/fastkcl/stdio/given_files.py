@@ -14,12 +14,13 @@ if TYPE_CHECKING:
     from ssl import SSLContext
     from typing import Any
 
-__all__ = ["PATIENCE", "check_bundle", "open_pipe", "read_given", "trusting"]
+__all__ = ["MOST_CERTIFICATES", "PATIENCE", "check_bundle", "check_tokens", "open_pipe", "read_given", "trusting"]
 
 PATIENCE = 5.0
 """Seconds for which a pipe may have nothing."""
 _PART = 65_536
-_MOST_CERTIFICATES = 16 << 20  # bytes; a system's bundle has 0.3 MB
+MOST_CERTIFICATES = 16 << 20
+"""Bytes of a file with some; a system's bundle has 0.3 MB."""
 
 
 def read_given(path: str | os.PathLike[str], most: int, *, patience: float | None = None) -> bytes:
@@ -85,7 +86,7 @@ def trusting(bundle: str | os.PathLike[str] | None) -> SSLContext:
 
     if bundle is None or stat.S_ISREG(os.stat(bundle).st_mode):  # noqa: PTH116 - pathlib is slow to import
         return ssl.create_default_context(cafile=bundle)
-    text = read_given(bundle, _MOST_CERTIFICATES).decode("ascii", "ignore")  # names in comments may have any letter
+    text = read_given(bundle, MOST_CERTIFICATES).decode("ascii", "ignore")  # names in comments may have any letter
     if not text:
         raise OSError(errno.EINVAL, "it has no certificate", os.fspath(bundle))
     return ssl.create_default_context(cadata=text)
@@ -98,17 +99,28 @@ def check_bundle(session: Any) -> None:  # noqa: ANN401 - of botocore, or of aio
         botocore.exceptions.InvalidConfigError: they are.
     """
     bundle = session.get_config_variable("ca_bundle") or os.environ.get("REQUESTS_CA_BUNDLE")
+    _refuse_pipe(bundle, "AWS_CA_BUNDLE, ca_bundle or REQUESTS_CA_BUNDLE")
+
+
+def check_tokens() -> None:
+    """See that what aiobotocore reads on the event loop, again and again, is in no pipe.
+
+    Raises:
+        botocore.exceptions.InvalidConfigError: it is.
+    """
+    for name in ("AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE"):
+        _refuse_pipe(os.environ.get(name), name)
+
+
+def _refuse_pipe(path: str | None, what: str) -> None:
     try:
-        is_pipe = bundle and stat.S_ISFIFO(os.stat(bundle).st_mode)  # noqa: PTH116
+        is_pipe = path and stat.S_ISFIFO(os.stat(path).st_mode)  # noqa: PTH116
     except OSError:
         return  # botocore says so
     if is_pipe:
         from botocore.exceptions import InvalidConfigError
 
-        raise InvalidConfigError(
-            error_msg=f"{bundle} (AWS_CA_BUNDLE, ca_bundle or REQUESTS_CA_BUNDLE) is a pipe, and certificates are read"
-            " for each connection: give a file"
-        )
+        raise InvalidConfigError(error_msg=f"{path} ({what}) is a pipe, and it is read more than once: give a file")
 
 
 def _silent(path: str | os.PathLike[str], patience: float) -> OSError:

@@ -117,7 +117,7 @@ class KeepsPositions(Protocol):
         """Have the note of records given up follow the table: what it has by now is not excused if it is lost.
 
         Returns:
-            Whether the note excuses records still, so that this is to be called after the next commit.
+            Whether the note excuses records still, so that this is to be called before the next checkpoint.
 
         Raises:
             OSError: it cannot be read or written.

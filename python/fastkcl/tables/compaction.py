@@ -19,7 +19,7 @@ from urllib.parse import unquote
 from fastkcl import ConfigurationError
 from fastkcl.tables.base import RECOVERY, SinkError
 from fastkcl.tables.delta.head import DeltaHead
-from fastkcl.tables.delta.log import LOG, checkpoint_version, entry_key, log_damage
+from fastkcl.tables.delta.log import LOG, checkpoint_version, entry_key, log_damage, versions
 from fastkcl.tables.formats import format_of
 from fastkcl.tables.object_store import ObjectStore, S3Storage
 from fastkcl.tables.parquet.table import store_of
@@ -95,12 +95,12 @@ def compact_delta(
     if damage := log_damage(store):
         raise SinkError(f"{damage[0]}. {RECOVERY}")
     head = DeltaHead(store)
-    first = head.open()  # as a writer, which stops for damage under a checkpoint, too
+    head.open()  # as a writer, which stops for damage under a checkpoint, too
     options = store.library_options() if isinstance(store, ObjectStore) else None
     done = []
     try:
         table = DeltaTable(store.url, storage_options=options)
-        kept = _Kept(store, -1 if first is None else first.version) if isinstance(store, PosixStore) else None
+        kept = _Kept(store) if isinstance(store, PosixStore) else None
         if kept is not None:
             kept.check(table)
             kept.keep(table)
@@ -138,12 +138,11 @@ class _Kept:
 
     Args:
         store: the table's.
-        version: up to which the entries are synced.
     """
 
-    def __init__(self, store: PosixStore, version: int) -> None:
+    def __init__(self, store: PosixStore) -> None:
         self._store = store
-        self._version = version
+        self._version = -1  # up to which the entries are synced
         self._paths: set[str] = set()
 
     def check(self, table: DeltaTable) -> None:
@@ -168,10 +167,9 @@ class _Kept:
         for _, paths in groupby(sorted(new), key=lambda path: path.rpartition("/")[0]):
             self._store.settle(*paths)
         self._paths |= new
-        entries = [entry_key(version) for version in range(self._version + 1, table.version() + 1)]
-        if there := [key for key in entries if file_status(self._store.folder / key) is not None]:
-            self._store.settle(*there)
         names = [each.key.rpartition("/")[2] for each in self._store.files(LOG)]
+        if there := [entry_key(version) for version in versions(names) if self._version < version <= table.version()]:
+            self._store.settle(*there)
         if made := [f"{LOG}/{name}" for name in names if self._version < checkpoint_version(name) <= table.version()]:
             self._store.settle(*made)
         self._version = table.version()

@@ -7,7 +7,7 @@ the table had then, up to another one. So a table that is before that position h
 nothing. It is not a part of the commits, and no record is dropped because of it.
 
 Records that were given up may come again, if no checkpoint was made after them, and be stored then. So the note follows
-the table (`after_more`, after each commit up to its end): what the table has had is not excused any more.
+the table (`after_more`, before the checkpoint of what it has): what the table has had is not excused any more.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def after_more(before: GivenUp | None, upto: Position | None, position: Position
 def keep_in(store: Store, key: str, before: GivenUp | None, upto: Position | None, position: Position | None) -> bool:
     """Have a note that is a file of a table say what `after_more` says.
 
-    It is written if it says so already, too: its writer may have failed, or died, before it was there for good.
+    It is synced if it says so already: its writer may have failed, or died, before it was there for good.
 
     Returns:
         Whether it excuses records, so that it has to follow the next commit.
@@ -92,7 +92,13 @@ def keep_in(store: Store, key: str, before: GivenUp | None, upto: Position | Non
     now = after_more(before, upto, position)
     if now is None:
         return False
-    store.replace(key, text_of(now))
+    try:
+        if now == before:
+            store.settle(key)
+    except FileNotFoundError:  # it was noted elsewhere, by an early version
+        before = None
+    if now != before:
+        store.replace(key, text_of(now))
     return now.is_live
 
 

@@ -25,7 +25,7 @@ from fastkcl import ConfigurationError
 from fastkcl.checks import check_sendable
 from fastkcl.credentials import text_of
 from fastkcl.masking import remember, without_sent
-from fastkcl.stdio.given_files import check_bundle, read_given
+from fastkcl.stdio.given_files import MOST_CERTIFICATES, check_bundle, read_given
 from fastkcl.tables.base import SinkError
 from fastkcl.tables.store import Entry, Found, StoreError, is_visible
 
@@ -36,7 +36,6 @@ _REQUEST_SECONDS: Final = 30
 _CONNECT_SECONDS: Final = 5
 _RETRY_SECONDS: Final = 60
 _CREDENTIAL_SECONDS: Final = 300
-_MOST_CERTIFICATES: Final = 16 << 20  # bytes
 _READ_BYTES: Final = 256 * 1024
 _AT_ONCE: Final = 16  # requests
 _KEY: Final = re.compile(r"[A-Za-z0-9!_.*'()=@/-]*", re.ASCII)  # what no reader decodes
@@ -49,7 +48,6 @@ _REMEDIES: Final = {
     "FileNotFoundError": "does the bucket exist, at this endpoint and in this region?",
     "PanicException": "is the endpoint a URL, as http://127.0.0.1:9000, and the region a name?",
 }
-
 _EXPIRED: Final = re.compile("ExpiredToken|RequestExpired|TokenRefreshRequired")
 _CERTIFICATE: Final = re.compile("invalid peer certificate|UnknownIssuer")  # as rustls has it
 _PROVEN: Final[set[tuple[str | None, str]]] = set()  # endpoints and buckets, of this process
@@ -434,14 +432,13 @@ def _open(bucket: str, endpoint: str | None, storage: S3Storage) -> Any:  # noqa
             client["allow_http"] = True
     if storage.ca is not None:
         try:
-            client["root_certificate"] = read_given(storage.ca, _MOST_CERTIFICATES)
+            client["root_certificate"] = read_given(storage.ca, MOST_CERTIFICATES)
         except OSError as error:
             raise ConfigurationError(f"ca: {os.fspath(storage.ca)} cannot be read: {error.strerror}") from None
     region = storage.region
     if storage.access_key is not None:
         options |= {"access_key_id": storage.access_key, "secret_access_key": storage.secret_key}
-        if storage.session_token is not None:
-            options["session_token"] = storage.session_token
+        options |= {} if storage.session_token is None else {"session_token": storage.session_token}
     else:
         provider, found = _provider()
         region = region or found
@@ -449,8 +446,7 @@ def _open(bucket: str, endpoint: str | None, storage: S3Storage) -> Any:  # noqa
             options["credential_provider"] = provider
     if region is None and endpoint is not None:
         region = "us-east-1"
-    if region is not None:
-        options["region"] = region
+    options |= {} if region is None else {"region": region}
     made: Any = S3Store
     return made(
         bucket,

@@ -35,6 +35,7 @@ class PosixStore:
 
     def __init__(self, root: Path) -> None:
         self._root = root
+        self._kept: storage.Kept = {}
 
     @property
     def url(self) -> str:
@@ -55,15 +56,15 @@ class PosixStore:
         """See `Store.create`."""
         self.check_aside()
         aside = self._root / _ASIDE
-        storage.make_folder(aside)
+        storage.make_folder(aside, self._kept)
         path = self._root / key
-        storage.make_folder(path.parent)
+        storage.make_folder(path.parent, self._kept)
         return storage.create(path, body, aside=aside)
 
     def claim(self, key: str, text: str) -> str:
         """See `Store.claim`: a folder with one empty file, which the text names, moved into place."""
         target = self._root / key
-        storage.make_folder(target.parent)
+        storage.make_folder(target.parent, self._kept)
         temporary = target.with_name(f".{secrets.token_hex(8)}")
         storage.make(temporary)
         try:
@@ -99,7 +100,7 @@ class PosixStore:
     def replace(self, key: str, body: bytes) -> None:
         """See `Store.replace`."""
         path = self._root / key
-        storage.make_folder(path.parent)
+        storage.make_folder(path.parent, self._kept)
         storage.replace(path, body)
 
     def remove(self, key: str) -> None:
@@ -225,7 +226,7 @@ class PosixStore:
     def settle(self, key: str, *others: str) -> None:
         """See `Store.settle`."""
         path = self._root / key
-        storage.make_folder(path.parent)
+        storage.make_folder(path.parent, self._kept)
         for each in (key, *others):
             storage.sync_file(self._root / each)
         storage.sync_folder(path.parent)

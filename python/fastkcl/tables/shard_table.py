@@ -70,10 +70,10 @@ class ShardTable(Target[R], Generic[R]):
         self._dropped_records = 0
         self._dropped_told = 0
         self._new_records = 0
+        self._has_note = True  # perhaps: of records that were given up, which later commits may have
         self._ask()
         if checkpoint is not None:
             self._check_gap(checkpoint, accept_gap=accept_gap)
-        self._has_note = self._gone_on()  # of records that were given up
         if self._upto is None:
             return
         logger().info("%s: the table has records up to %s", shard.shard_id, place(self._upto))
@@ -99,8 +99,6 @@ class ShardTable(Target[R], Generic[R]):
         """Write rows."""
         self._unsure = False
         self._upto = self._write(rows, attempt)
-        if self._has_note:
-            self._has_note = self._gone_on()
 
     def has(self, rows: R, error: Exception) -> bool:
         """Whether rows were committed before their write failed. Then they are neither written again nor given up."""
@@ -149,12 +147,21 @@ class ShardTable(Target[R], Generic[R]):
     def before_checkpoint(self, position: Position) -> None:
         """Note, if records up to a position have been given up, that their checkpoint is no sign of a loss.
 
+        A note that is there follows the table before the checkpoint of what the table has: its loss is not excused.
+
         Raises:
-            OSError: the note cannot be written.
+            SinkError: the table is damaged.
+            OSError: it cannot be read, or the note not be written.
         """
-        if isinstance(self._table, KeepsPositions) and (self._upto is None or self._upto < position):
+        if not isinstance(self._table, KeepsPositions):
+            return
+        if self._upto is None or self._upto < position:
+            self._ask()  # another one may have written here
+        if self._upto is None or self._upto < position:
             self._table.give_up(position)
             self._has_note = True
+        elif self._has_note:
+            self._has_note = self._table.gone_on()
 
     def tell_if_all_was_dropped(self) -> None:
         """Log an ERROR if nothing that was delivered since the start was new."""
@@ -206,9 +213,6 @@ class ShardTable(Target[R], Generic[R]):
             place(last),
             place(self._upto),
         )
-
-    def _gone_on(self) -> bool:
-        return isinstance(self._table, KeepsPositions) and self._table.gone_on()
 
     def _ask(self) -> None:
         self._upto = self._table.open(self._shard)

@@ -26,7 +26,7 @@ import stat
 from contextlib import suppress
 from pathlib import Path
 from shutil import rmtree
-from typing import Final
+from typing import Final, TypeAlias
 
 from fastkcl import folder_sync
 from fastkcl.portable import sync
@@ -35,6 +35,7 @@ from fastkcl.tables.base import RECOVERY, SinkError
 __all__ = [
     "ASIDE_NAME",
     "InTheWayError",
+    "Kept",
     "are_equal",
     "create",
     "file_status",
@@ -59,6 +60,8 @@ _MOST_BYTES = 64 << 20
 """Of a file that is read: a commit has a few hundred bytes, and a hundred for each of its files."""
 _PIECE = 1 << 20
 """Bytes that are compared at once."""
+Kept: TypeAlias = "dict[Path, tuple[int, int]]"
+"""Folders whose names are there for good, and which they were: their file system and their number in it."""
 _NOWHERE = "a link that leads nowhere"
 _CIRCLE = "a link that leads in a circle"
 _MOVE = f"move it away, and restore the folder from a copy; {RECOVERY}"
@@ -280,19 +283,25 @@ def replace(path: Path, body: bytes) -> None:
     sync_folder(path.parent)
 
 
-def make_folder(folder: Path) -> None:
+def make_folder(folder: Path, kept: Kept | None = None) -> None:
     """Make a folder with those above it, and keep their names, also of existing ones.
 
     Who has made them may have died before they were kept. Up to where the file system begins; folders above the table
     that this user may not sync are somebody else's.
 
+    Args:
+        folder: to make.
+        kept: folders that this call has made before, for the same caller; those that are still the same are left.
+
     Raises:
         SinkError: something else is in the place of one.
     """
     parent = folder.parent
+    if kept is not None and (known := kept.get(folder)) is not None and known == _identity(folder):
+        return
     if os.path.ismount(folder):
         return
-    make_folder(parent)
+    make_folder(parent, kept)
     if status(folder) is None:
         with suppress(FileExistsError):
             make(folder)
@@ -304,6 +313,17 @@ def make_folder(folder: Path) -> None:
     except OSError as error:
         if not folder_sync.is_needless(error):
             raise
+    if kept is not None and found is not None:
+        kept[folder] = (found.st_dev, found.st_ino)
+
+
+def _identity(folder: Path) -> tuple[int, int] | None:
+    """Of a folder that is no link."""
+    try:
+        found = folder.lstat()
+    except OSError:
+        return None
+    return (found.st_dev, found.st_ino) if stat.S_ISDIR(found.st_mode) else None
 
 
 def _written_aside(path: Path, body: bytes | memoryview) -> Path:

@@ -19,6 +19,8 @@ from contextvars import ContextVar
 from typing import Any, TypeAlias
 
 from aiobotocore.httpsession import AIOHTTPSession
+from aiohttp import ClientError
+from botocore.exceptions import ConnectionClosedError, ReadTimeoutError
 
 from fastkcl.kinesis.http import MAX_ANSWER
 from fastkcl.kinesis.read.budget import READ_AHEAD
@@ -80,10 +82,22 @@ class GatedSession(AIOHTTPSession):  # type: ignore[misc] # aiobotocore has no t
                 _check_length(expected, most)
                 await gate(expected)
             response._content = await _read(response.raw, most)
-        except BaseException:
+        except BaseException as error:
             response.raw.close()
+            if isinstance(error, (TimeoutError, ClientError)):
+                raise _named_by_botocore(error, request) from error
             raise
         return response
+
+
+def _named_by_botocore(error: Exception, request: Any) -> Exception:  # noqa: ANN401
+    """An error of reading a body, as botocore has it, and tries again: of a connection that breaks, for example."""
+    named: Exception
+    if isinstance(error, TimeoutError):
+        named = ReadTimeoutError(endpoint_url=request.url, error=error)
+    else:
+        named = ConnectionClosedError(error=error, request=request, endpoint_url=request.url)
+    return named
 
 
 async def _read(response: Any, most: int) -> bytes:  # noqa: ANN401 - aiohttp's ClientResponse

@@ -196,34 +196,33 @@ class IcebergTable:
 
     def given_up(self) -> Position | None:
         """Up to where records have been given up; None if none have."""
-        return upto_of(self._given_up(), self._position)
+        return upto_of(self._given_up()[0], self._position)
 
     def _keep_note(self, upto: Position | None) -> bool:
-        before = self._given_up()
-        now = after_more(before, upto, self._position)
-        if now is not None and now != before:  # one that the catalog has is there for good
-            self._write_note(text_of(now))
-        return now is not None and now.is_live
-
-    def _write_note(self, text: bytes) -> None:
         head, name = self._head, self._note
         for tries in range(1, _NOTES + 1):
-            if head.table is None:
-                head.note_in_namespace(name, text.decode())
-                return
-            if head.set_property(name, text.decode()):
-                return
+            before, is_of_namespace = self._given_up()
+            now = after_more(before, upto, self._position)
+            if now is None or (now == before and not (is_of_namespace and head.table)):
+                return now is not None and now.is_live  # one that the catalog has is there for good
+            text = text_of(now).decode()
+            if is_of_namespace or head.table is None:  # the table may be dropped
+                head.note_in_namespace(name, text)
+            if head.table is None or head.set_property(name, text):
+                return now.is_live
             self._pause(pause(tries, head.commit_seconds, random.random()))
             self._move_to(head.load())
         raise StoreError(f"{self.url}: the note of records given up has met other commits {_NOTES} times: try again")
 
-    def _given_up(self) -> GivenUp | None:
-        """The note of the table; or, if it has none, the one from before it was made."""
+    def _given_up(self) -> tuple[GivenUp | None, bool]:
+        """The note of the table; or, if it has none, the one from before it was made, and True."""
         head, name = self._head, self._note
         text = None if head.seen is None else head.seen.properties.get(name)
+        is_of_namespace = text is None
         if text is None:
             text = head.namespace_note(name)
-        return None if text is None else noted(text.encode(), f"{self.url}, property {name}")
+        found = None if text is None else noted(text.encode(), f"{self.url}, property {name}")
+        return found, is_of_namespace and found is not None
 
     # ---- one commit ---------------------------------------------------------------------------------------------
 

@@ -12,11 +12,13 @@ from __future__ import annotations
 
 import json
 import shlex
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
 from fastkcl.tables.base import RECOVERY, SinkError, parse_own_json
 from fastkcl.tables.object_store import ObjectStore
+from fastkcl.tables.parquet.chain import Footer
 from fastkcl.tables.parquet.footers import read_footer
 from fastkcl.tables.store import Store
 
@@ -56,7 +58,7 @@ def check_not_lost(store: Store) -> None:
         SinkError: it has; the error says how the claim is made again.
         OSError: it cannot be read.
     """
-    key = _newest_file(store)
+    key = next(_newest_files(store), None)
     if key is None or store.claimed(CLAIM):  # somebody has made the table meanwhile
         return
     try:
@@ -74,18 +76,25 @@ def check_not_lost(store: Store) -> None:
 
 
 def check_is_of_files(store: Store, table: str) -> None:
-    """See that the files of a table name the id that its claim has: a copy may lie over a table that was new.
+    """See that files of a table name the id that its claim has: a copy may lie over a table that was new.
 
     Raises:
-        SinkError: the newest file of the first shard names another one; the error says how the claim is made again.
-        OSError: it cannot be read.
+        SinkError: there are files, and none of those that are newest in their shards names it; the error says how the
+            claim is made again.
+        OSError: they cannot be read.
     """
-    key = _newest_file(store)
-    try:
-        footer = None if key is None else read_footer(store, key)
-    except ValueError:
-        return  # who opens that shard says so
-    if footer is not None and footer.table != table:
+    other: tuple[str, Footer] | None = None
+    for key in _newest_files(store):
+        try:
+            footer = read_footer(store, key)
+        except ValueError:
+            continue  # who opens that shard says so
+        if footer is not None and footer.table == table:
+            return
+        if footer is not None and other is None:
+            other = (key, footer)
+    if other is not None:
+        key, footer = other
         text = claim_text(footer.table, "none" if footer.next_day is None else "date")
         raise SinkError(
             f"{store.url}/{CLAIM}: the claim of another table, {table}: the files here are of {footer.table} ({key})."
@@ -103,8 +112,8 @@ def _command(store: Store, text: str) -> str:
     return f"mkdir -p {shlex.quote(str(folder))} && touch {shlex.quote(str(folder / text))}"
 
 
-def _newest_file(store: Store) -> str | None:
-    """That of the first shard that has some; None if none has."""
+def _newest_files(store: Store) -> Iterator[str]:
+    """That of each shard that has some."""
     for stream in store.folders(""):
         if not stream.startswith("stream="):
             continue
@@ -114,5 +123,5 @@ def _newest_file(store: Store) -> str | None:
             for each in (*reversed(days), folder):
                 files = [file.key for file in store.files(each)]
                 if found := [key for key in files if key.rpartition("/")[2].startswith("after-")]:
-                    return found[-1]
-    return None
+                    yield found[-1]
+                    break

@@ -384,7 +384,9 @@ def _pairs(root: Path, faults: list[str]) -> Iterator[str]:
     """The names in a folder's folders; other things in the place of one are faults."""
     try:
         for first in storage.names(root):
-            yield from (f"{first}/{second}" for second in storage.names(root / first))
+            names = storage.names(root / first)
+            # Without notes whose writer has died, and .DS_Store.
+            yield from (f"{first}/{second}" for second in names if not second.startswith("."))
     except SinkError as error:
         faults.append(str(error))
 

@@ -351,18 +351,19 @@ def read_note(store: Store, folder: str) -> GivenUp | None:
     Raises:
         SinkError: it is damaged.
     """
-    key = note_key(folder)
+    found = given_up(store, note_key(folder))
+    if found is not None:
+        return found
     names = [_name_in(entry.key) for entry in store.files(f"{_GIVEN_UP}/{folder}")]
-    if _name_in(key) in names:
-        return given_up(store, key)
+    names = [name for name in names if not name.startswith(".")]  # of a note whose writer has died
     if not names:
         return None
     try:
-        upto, found, after = names[-1].partition(".after-")
+        upto, has_after, after = names[-1].partition(".after-")
         position = position_in(f"{upto}.parquet")
         if position is None:
             raise ValueError("no position")
-        return GivenUp(position_in(f"after-{after}.parquet") if found else None, position)
+        return GivenUp(position_in(f"after-{after}.parquet") if has_after else None, position)
     except ValueError as error:
         name = f"{store.url}/{_GIVEN_UP}/{folder}/{names[-1]}"
         raise SinkError(f"{name}: no note of this table's writers: remove it") from error
