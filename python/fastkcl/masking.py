@@ -33,9 +33,9 @@ _SIGNATURE = re.compile(
 _SCHEME = re.compile(r"\b((?i:bearer|basic)\s+)(?=[a-z.~+/=-]*[0-9A-Z_])[\w.~+/=-]+", re.ASCII)
 _SHORTEST = 8  # characters: a shorter secret is of a test, and may be part of any word
 _FORMS: Final = {
-    "/": r"(?:\\*+/|\\+u002f|%(?:25)*2f|&#(?:0*47|x0*2f);)",
-    "+": r"(?:\+| |\\+u002b|%(?:25)*2b|&#(?:0*43|x0*2b);|&plus;)",
-    "=": r"(?:=|\\+u003d|%(?:25)*3d|&#(?:0*61|x0*3d);|&equals;)",
+    "/": r"(?:\\*+/|\\+u002f|\\+x2f|&sol;|%(?:25)*2f|&#(?:0*47|x0*2f);)",
+    "+": r"(?:\+| |\\+u002b|\\+x2b|%(?:25)*2b|&#(?:0*43|x0*2b);|&plus;)",
+    "=": r"(?:=|\\+u003d|\\+x3d|%(?:25)*3d|&#(?:0*61|x0*3d);|&equals;)",
 }
 """How a secret's characters are written in JSON, URLs and HTML."""
 _MOST_KNOWN: Final = 64

@@ -39,6 +39,7 @@ from fastkcl.kinesis.options import StreamOptions
 from fastkcl.kinesis.sessions import check_session, has_http_session, masked, new_session
 from fastkcl.kinesis.shared_look import SharedLook
 from fastkcl.kinesis.topology import Shard
+from fastkcl.masking import without_sent
 from fastkcl.stdio.log import module_logger
 
 if TYPE_CHECKING:
@@ -56,8 +57,7 @@ DEFAULT_DESCRIBE_TIMEOUT = 60.0
 DESCRIBE_PAUSE = 0.5  # seconds between two looks at a stream that is being made
 LARGE_BODY = 2**18
 """Bytes of an answer from which on it is decoded beside the event loop."""
-MAX_THROTTLED = 10
-"""How often in a row a call about the stream as a whole may be throttled."""
+MAX_THROTTLED = 10  # in a row, of a call about the stream as a whole
 
 _T = TypeVar("_T")
 
@@ -245,7 +245,7 @@ class StreamClient:
                 if failures > self._policy.limit or not await self._wait_in_outage(attempt):
                     raise ConnectionError(
                         f"{operation} of {self._name}: the service cannot be reached, after "
-                        f"{self._policy.limit} attempts to reconnect: {error}"
+                        f"{self._policy.limit} attempts to reconnect: {without_sent(str(error))}"
                     ) from error
             else:
                 self._policy.succeeded()
@@ -261,7 +261,7 @@ class StreamClient:
             return
         self._next_report = now + REPORT_PAUSE
         said = "%s of %s: the service cannot be reached, and is tried again up to %d times: %s"
-        log.warning(said, operation, self._name, self._policy.limit, error)
+        log.warning(said, operation, self._name, self._policy.limit, without_sent(str(error)))
 
     async def call_once(self, operation: str, request: Mapping[str, object]) -> dict[str, Any]:
         """Call the service one time.

@@ -28,7 +28,7 @@ from fastkcl.credentials import text_of
 from fastkcl.kinesis.access import Access, AccessError, NotNowError
 from fastkcl.kinesis.failures import Failure, failure_of_code
 from fastkcl.kinesis.http import Answer, Http, ProxyError
-from fastkcl.masking import without_sent
+from fastkcl.masking import remember, without_sent
 from fastkcl.stdio.log import module_logger
 
 __all__ = ["Service", "ServiceError"]
@@ -177,6 +177,7 @@ class Service:
 
         headers = {"Content-Type": JSON, "X-Amz-Target": f"Kinesis_20131202.{operation}"}
         request = AWSRequest("POST", self._http.url, data=body, headers=headers)
+        remember(keys.token)
         signer = SigV4Auth(keys, "kinesis", self.region)
         if ahead:
             moment = _utc(time() + ahead).strftime(SIGV4_TIMESTAMP)
@@ -230,7 +231,8 @@ class Service:
             return ServiceError(what, Failure.OTHER, name)
         if isinstance(error, ProxyError | ValueError):
             return ServiceError(f"{operation}: {error}", Failure.OTHER, name)
-        return ServiceError(f"{operation}: {self._http.host} cannot be reached: {error}", Failure.UNAVAILABLE, name)
+        what = f"{operation}: {self._http.host} cannot be reached: {without_sent(str(error))}"
+        return ServiceError(what, Failure.UNAVAILABLE, name)
 
     def _learn_time(self, refused: _Refused, date: int | None, signed_ahead: float) -> bool:
         """Whether a call was refused as the clock here is wrong; calls from now on have the service's time."""

@@ -34,6 +34,7 @@ from fastkcl.kinesis.read.fetch_policy import FetchPolicy, Next, Step
 from fastkcl.kinesis.read.record_queue import Fetched, RecordQueue, ShardEnded, ShardLost
 from fastkcl.kinesis.read.trimmed import LEAST_RETENTION, TrimWatch
 from fastkcl.kinesis.topology import Shard
+from fastkcl.masking import without_sent
 from fastkcl.stdio.log import module_logger
 
 __all__ = [
@@ -424,7 +425,8 @@ class ShardReader:
                 self._iterator = None
             case Next.AGAIN:
                 note = log.warning if step.is_news else log.info
-                note("%s: a call has failed, and is made again in %g s: %s", self.shard_id, step.pause, error)
+                said = without_sent(str(error))
+                note("%s: a call has failed, and is made again in %g s: %s", self.shard_id, step.pause, said)
                 await asyncio.sleep(step.pause)
         return False
 
