@@ -311,6 +311,35 @@ def _soon() -> Any:
     return datetime.now() + timedelta(days=1)
 
 
+def test_a_note_from_before_the_table_follows_it(local: IcebergPlace) -> None:
+    """Its records came again, and were stored: if the table is dropped later, they are not excused."""
+    first = local.table()
+    first.open(SHARD)
+    first.give_up(Position("3", 0))
+    table = local.table()
+    table.open(SHARD)
+    assert table.given_up() == Position("3", 0)
+    table.append(arrived(range(1, 4)), as_they_are)
+    assert not table.gone_on()
+    local.theirs().drop_table(NAME)
+    again = local.table()
+    assert again.open(SHARD) is None
+    assert again.given_up() is None
+
+
+def test_a_role_without_a_right_to_the_namespace_goes_on(local: IcebergPlace, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*_: object) -> None:
+        raise StoreError("read the namespace: AccessDeniedException")
+
+    written(local, (1, 3))
+    table = local.table()
+    table.open(SHARD)
+    monkeypatch.setattr(head_module.IcebergHead, "namespace_note", refused)
+    assert not table.gone_on()
+    table.give_up(Position("5", 0))
+    assert table.given_up() == Position("5", 0)
+
+
 def test_records_given_up_are_noted(place: IcebergPlace) -> None:
     table = place.table()
     table.open(SHARD)

@@ -25,6 +25,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from fastkcl import Position
+from fastkcl.stdio.log import logger
 from fastkcl.tables.base import Shard, SinkError
 from fastkcl.tables.clock import running_seconds
 from fastkcl.tables.combiner import Combiner
@@ -220,7 +221,12 @@ class IcebergTable:
         text = None if head.seen is None else head.seen.properties.get(name)
         is_of_namespace = text is None
         if text is None:
-            text = head.namespace_note(name)
+            try:
+                text = head.namespace_note(name)
+            except StoreError:
+                if self._position is None:
+                    raise
+                logger().debug("%s: the namespace's note cannot be read", self._label, exc_info=True)  # no right to
         found = None if text is None else noted(text.encode(), f"{self.url}, property {name}")
         return found, is_of_namespace and found is not None
 
