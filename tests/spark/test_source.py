@@ -21,9 +21,9 @@ from fastkcl.spark import kinesis_json
 from fastkcl.spark.source.stream import report
 from fastkcl.spark.source.tasks import service_of
 from local_aws_helpers import SHARD_0, client, make_stream
-from source_queries import SECRET, Query, fill, numbers_of, split
-from source_queries import query as query  # a fixture
 from spark_fixtures import SharedSpark
+from table_queries import SECRET, Query, fill, numbers_of, split
+from table_queries import query as query  # a fixture
 from waiting import wait_until
 
 

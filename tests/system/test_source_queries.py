@@ -11,9 +11,9 @@ import pytest
 from fastkcl.local_aws import Fault, LocalAws
 from fastkcl.spark.source import FastkclKinesis
 from local_aws_helpers import SHARD_0, client, make_stream
-from source_queries import SECRET, Query, failure_of, fill, numbers_of, split
-from source_queries import query as query  # a fixture
 from spark_fixtures import SharedSpark
+from table_queries import SECRET, Query, failure_of, fill, numbers_of, split
+from table_queries import query as query  # a fixture
 from waiting import wait_until
 
 
