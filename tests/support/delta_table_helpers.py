@@ -100,7 +100,7 @@ def written(place: DeltaPlace, *runs: tuple[int, int], shard: Shard = SHARD, **o
 def calls_of(store: Store, monkeypatch: Any) -> list[str]:
     """The store's requests from now on."""
     calls: list[str] = []
-    for name in ("create", "claimed", "claim", "tail", "files", "folders", "mark", "replace", "remove", "read", "open"):
+    for name in ("create", "claimed", "claim", "tail", "files", "folders", "replace", "remove", "read", "open"):
         function = getattr(store, name)
         monkeypatch.setattr(
             store, name, lambda *values, name=name, function=function: (calls.append(name), function(*values))[1]

@@ -151,7 +151,7 @@ def test_what_is_not_wanted_is_not_written(place: Place) -> None:
 def test_two_requests_a_commit(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     table = written(place, (1, 3))
     calls: list[str] = []
-    for name in ("create", "claimed", "claim", "tail", "files", "folders", "mark", "prove"):
+    for name in ("create", "claimed", "claim", "tail", "files", "folders", "replace", "remove", "read", "prove"):
         function = getattr(table._store, name)
         monkeypatch.setattr(
             table._store, name, lambda *values, name=name, function=function: (calls.append(name), function(*values))[1]

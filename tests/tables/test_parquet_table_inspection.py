@@ -119,7 +119,7 @@ def of_another_shard(place: Place) -> None:
 
 def note_damaged(place: Place) -> None:
     place.table().open(SHARD)
-    place.store.mark(f"_fastkcl/given_up/{place.files()[0].partition('/date=')[0]}/x")
+    assert place.store.create(f"_fastkcl/given_up/{place.files()[0].partition('/date=')[0]}/x", b"")
 
 
 @pytest.mark.parametrize(

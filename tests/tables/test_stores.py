@@ -63,8 +63,7 @@ def test_the_end_of_a_file(place: Place, count: int, end: bytes) -> None:
 
 
 def test_what_is_empty_or_absent(place: Place) -> None:
-    place.store.mark("a/empty")
-    place.store.mark("a/empty")
+    place.store.create("a/empty", b"")
     assert place.store.tail("a/empty", 10) == b""
     assert place.store.tail("a/absent", 10) is None
     assert place.store.files("absent") == []

@@ -16,8 +16,6 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from fastkcl.masking import remember
-
 __all__ = ["bound_answers", "check_answers"]
 
 _MOST_BYTES = 16 << 20
@@ -58,12 +56,13 @@ def check_answers(emitter: Any) -> None:  # noqa: ANN401 - botocore has no types
         emitter: of the session's events, with a method `register`. Clients that are there already are not checked.
     """
     from fastkcl.kinesis.failures import BODY
+    from fastkcl.kinesis.sessions import remember_token
 
     urls: dict[str, str] = {}
     seen_records = False
 
     def note_url(event_name: str, request: Any, **_: object) -> None:  # noqa: ANN401
-        remember(request.headers.get("X-Amz-Security-Token"))
+        remember_token(request)
         urls[event_name.partition(".")[2]] = request.url
 
     def check(event_name: str, response_dict: dict[str, Any], operation_model: Any, **options: Any) -> None:  # noqa: ANN401

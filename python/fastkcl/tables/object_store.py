@@ -151,10 +151,6 @@ class ObjectStore:
 
         return self._unless_absent("GET", key, call)
 
-    def mark(self, key: str) -> None:
-        """See `Store.mark`."""
-        self._put(key, b"", {})
-
     def replace(self, key: str, body: bytes) -> None:
         """See `Store.replace`."""
 

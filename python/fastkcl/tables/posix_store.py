@@ -93,10 +93,6 @@ class PosixStore:
             )
         return names[0] if names else None
 
-    def mark(self, key: str) -> None:
-        """See `Store.mark`."""
-        self.create(key, b"")
-
     def replace(self, key: str, body: bytes) -> None:
         """See `Store.replace`."""
         path = self._root / key

@@ -85,9 +85,6 @@ class Store(Protocol):
     def claimed(self, key: str) -> str | None:
         """The text that `claim` has left, None if there is none."""
 
-    def mark(self, key: str) -> None:
-        """Make an empty file, if it is not there."""
-
     def replace(self, key: str, body: bytes) -> None:
         """Make a file, whole and kept, in the place of another if there is one."""
 
