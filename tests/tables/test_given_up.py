@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,11 +11,14 @@ from typing import Any
 import pytest
 from fastkcl import Position
 from fastkcl.spark.sinks import DeltaSink, ParquetSink
-from fastkcl.tables import DeltaTable, ParquetTable, SinkError, storage
+from fastkcl.tables import DeltaTable, ParquetTable, SinkError, shard_table, storage
 from fastkcl.tables.formats import inspect_table
 from fastkcl.tables.given_up import GivenUp, noted, text_of, upto_of
+from fastkcl.tables.iceberg.head import IcebergHead
 from fastkcl.tables.parquet.chain import name_after
 from fastkcl.tables.shard_table import ShardTable
+from fastkcl.tables.store import StoreError
+from iceberg_helpers import sql_posix
 from sink_helpers import SHARD, FakeSession, rows
 from table_helpers import arrived, as_they_are
 
@@ -270,6 +274,59 @@ def test_a_note_of_an_earlier_version_learns_the_position(tmp_path: Path) -> Non
         started(make(tmp_path), TWELVE)
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_checkpoint_beside_a_write_waits_for_it(tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of what one thread reads and the other one writes, each would say that somebody has replaced the table."""
+    monkeypatch.setattr(shard_table, "_WAIT_SECONDS", 0.01)
+    make, write, _ = KINDS[kind]
+    table = make(tmp_path)
+    write(table, range(1, 10))
+    writes, may_end = threading.Event(), threading.Event()
+
+    def append(*_: Any) -> Position:
+        writes.set()
+        assert may_end.wait(30)
+        write(table, range(13, 16))
+        return Position("15", 0)
+
+    running = ShardTable(table, append, SHARD, legacy=False, dropped=lambda _: None, checkpoint=NINE)
+    looks: list[str] = []
+    for name in ("open", "give_up", "gone_on"):
+        call = getattr(table, name)
+        monkeypatch.setattr(table, name, lambda *values, name=name, call=call: (looks.append(name), call(*values))[1])
+    writer = threading.Thread(target=running.store, args=(arrived(range(13, 16)), 1))
+    writer.start()
+    assert writes.wait(30)
+    assert not running.before_checkpoint(TWELVE)
+    assert looks == []
+    may_end.set()
+    writer.join(30)
+    assert running.before_checkpoint(TWELVE)
+    assert running.before_checkpoint(Position("15", 0))
+    started(make(tmp_path), Position("15", 0))
+
+
+def test_a_role_that_must_not_change_a_namespace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A note from before the table is there; the table has one of its own from then on."""
+    place = sql_posix(tmp_path)
+    first = place.table()
+    first.open(SHARD)
+    first.give_up(TWELVE)
+
+    def refused(*_: object) -> None:
+        raise StoreError("note in the namespace: ForbiddenError")
+
+    monkeypatch.setattr(IcebergHead, "note_in_namespace", refused)
+    with pytest.raises(StoreError, match="ForbiddenError"):
+        first.give_up(Position("13", 0))
+    by_table(table := place.table(), range(1, 10))
+    running = started(table, NINE)
+    assert running.before_checkpoint(NINE)
+    assert table.given_up() == TWELVE
+    by_table(place.table(), range(13, 16))
+    assert started(place.table(), Position("15", 0)).before_checkpoint(Position("15", 0))
+
+
 def test_marks_of_an_earlier_version_become_a_note(tmp_path: Path) -> None:
     make, write, lose = KINDS["ParquetTable"]
     write(make(tmp_path), range(1, 7))
@@ -281,6 +338,19 @@ def test_marks_of_an_earlier_version_become_a_note(tmp_path: Path) -> None:
     lose(tmp_path)
     with pytest.raises(SinkError, match=r"the checkpoint 12/0 lies after"):
         started(make(tmp_path), TWELVE)
+
+
+def test_marks_do_not_come_back_when_the_note_is_damaged(tmp_path: Path) -> None:
+    make, write, _ = KINDS["ParquetTable"]
+    write(make(tmp_path), range(1, 7))
+    folder = tmp_path / "_fastkcl" / "given_up" / "stream=clicks" / f"shard={SHARD.shard_id}"
+    folder.mkdir(parents=True)
+    (folder / ".".join(name_after(each).removesuffix(".parquet") for each in (TWELVE, SIX))).touch()
+    write(make(tmp_path), range(7, 13))
+    started(make(tmp_path), SIX).before_checkpoint(TWELVE)
+    (folder / "note").write_text("{}")
+    with pytest.raises(SinkError, match="note: a damaged note .*: remove it, with its folder"):
+        started(make(tmp_path), TWELVE).before_checkpoint(TWELVE)
 
 
 def test_a_note_of_an_earlier_version_says_no_position() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
 import shutil
 import subprocess
@@ -192,6 +193,32 @@ def test_a_shard_of_another_table_beside_this_ones(tmp_path: Path) -> None:
     assert ParquetTable(this.url).open(Shard("clicks", "shardId-000000000002")) is None
     with pytest.raises(SinkError, match="not written by this table's writers, or damaged|of another table"):
         ParquetTable(this.url).open(SHARD)
+
+
+def test_a_lost_claim_of_files_of_several_tables(tmp_path: Path, aws: LocalAws) -> None:
+    """The first of them by name is not the one that the others are of."""
+    this, other = posix_place(tmp_path / "this"), posix_place(tmp_path / "other")
+    table = ParquetTable(this.url)
+    table.open(OTHER)
+    table.append(arrived([1]), as_they_are)
+    made(other)
+    shutil.copytree(Path(other.url, "stream=clicks"), Path(this.url, "stream=clicks"), dirs_exist_ok=True)
+    remove_claim(this, aws)
+    for shard in (SHARD, OTHER):
+        with pytest.raises(SinkError, match="gone, .* of several tables: .*shardId-000000000000.*shardId-000000000001"):
+            ParquetTable(this.url).open(shard)
+    shutil.rmtree(Path(this.url, "stream=clicks", f"shard={SHARD.shard_id}"))
+    with pytest.raises(SinkError, match=LOST) as raised:
+        ParquetTable(this.url).open(OTHER)
+    follow(str(raised.value).partition("recovery.md): ")[2], aws)
+    assert ParquetTable(this.url).open(OTHER) == Position("1", 0)
+
+
+def test_what_another_shard_has_in_the_place_of_a_file_is_its_own_affair(tmp_path: Path) -> None:
+    made(place := posix_place(tmp_path))
+    folder = Path(place.files()[0]).parent
+    os.mkfifo(Path(place.url, folder, f"after-9.0-{'0' * 24}.parquet"))
+    assert ParquetTable(place.url).open(OTHER) is None
 
 
 def test_a_file_of_the_finder_is_no_claim(tmp_path: Path) -> None:

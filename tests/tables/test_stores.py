@@ -24,7 +24,7 @@ from http_servers import answering, request_of, server
 from local_aws_helpers import new_name
 from sink_helpers import SHARD
 from table_helpers import Place, posix_place, s3_place
-from waiting import PATIENCE
+from waiting import PATIENCE, wait_until
 
 BODY = b"0123456789"
 
@@ -363,6 +363,7 @@ def test_folders_are_synced_once_while_they_are_the_same(tmp_path: Path, monkeyp
     root = Path(store.url)
     assert store.create("a/b/one", b"1")
     assert {root.parent, root, root / "a", root / "a/b"} <= set(synced)
+    assert store.create("a/b/zero", b"0")  # the table's own folder has got names since the sync of the first
     synced.clear()
     assert store.create("a/b/two", b"2")
     assert synced == [root / "a/b"]
@@ -375,3 +376,31 @@ def test_folders_are_synced_once_while_they_are_the_same(tmp_path: Path, monkeyp
     (root / "a").symlink_to(root / "again")
     assert store.create("a/b/four", b"4")
     assert root / "a/b" in synced
+
+
+def test_a_folder_that_was_made_again_is_synced_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It can have the number of the one that was removed, and who has made it may have died before its sync."""
+    root = tmp_path / "table"
+    kept: storage.Kept = {}
+    storage.make_folder(root / "day", kept)
+    real, number = Path.lstat, (root / "day").lstat().st_ino
+    changed = root.stat().st_mtime_ns
+
+    def made_again() -> bool:
+        (root / "day").rmdir()
+        (root / "day").mkdir()
+        return root.stat().st_mtime_ns != changed  # it has steps of some milliseconds
+
+    wait_until(made_again, "another time of the last change")
+
+    def lstat(path: Path) -> os.stat_result:
+        found = real(path)
+        return os.stat_result((found.st_mode, number, *found[2:])) if path == root / "day" else found
+
+    monkeypatch.setattr(Path, "lstat", lstat)
+    synced: list[Path] = []
+    monkeypatch.setattr(storage, "sync_folder", synced.append)
+    storage.make_folder(root / "day", kept)
+    assert synced == [root]
+    storage.make_folder(root / "day", kept)
+    assert synced == [root]

@@ -189,6 +189,22 @@ fastkcl.run(processor, dead_letter={str(tmp_path / "letters")!r})
     assert sorted(left + columns(place, "data")["data"]) == sorted(CLICKS)
 
 
+def test_a_damaged_note_ends_a_child_that_has_nothing_to_note(
+    run: Callable[..., tuple[Report, str]], place: Place
+) -> None:
+    """It would write on without a checkpoint."""
+    body = "fastkcl.run(TableProcessor(table))"
+    report, noise = run(body, CLICKS)
+    assert report.ok, noise
+    (folder,) = (path for path in Path(place.url).glob("stream=*/shard=*") if path.is_dir())
+    note = Path(place.url, "_fastkcl", "given_up", *folder.parts[-2:], "note")
+    note.parent.mkdir(parents=True)
+    note.write_text('{"after": ["49')
+    report, noise = run(body, CLICKS, "shutdown@1")
+    assert not report.ok
+    assert f"{note}: a damaged note" in noise
+
+
 def test_a_failure_that_passes_is_retried(run: Callable[..., tuple[Report, str]], place: Place) -> None:
     body = """
 left = [2]

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Compacted", "compact_delta", "refuse_iceberg"]
 
+_LOOKS = 5
+"""At a log that is cleaned up meanwhile."""
 _REFUSED = {
     "ParquetTable": "its readers list its files, so they would see the small ones and the large one: write a DeltaTable"
     " to have them compacted, or larger files by a larger max_age",
@@ -167,6 +169,16 @@ class _Kept:
         for _, paths in groupby(sorted(new), key=lambda path: path.rpartition("/")[0]):
             self._store.settle(*paths)
         self._paths |= new
+        for look in range(1, _LOOKS + 1):
+            try:
+                self._keep_log(table)
+            except FileNotFoundError:  # cleaned up between the look and the sync
+                if look == _LOOKS:
+                    raise
+            else:
+                break
+
+    def _keep_log(self, table: DeltaTable) -> None:
         names = [each.key.rpartition("/")[2] for each in self._store.files(LOG)]
         if there := [entry_key(version) for version in versions(names) if self._version < version <= table.version()]:
             self._store.settle(*there)

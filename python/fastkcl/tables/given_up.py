@@ -102,15 +102,20 @@ def keep_in(store: Store, key: str, before: GivenUp | None, upto: Position | Non
     return now.is_live
 
 
-def given_up(store: Store, key: str) -> GivenUp | None:
+def given_up(store: Store, key: str, remedy: str = "remove it") -> GivenUp | None:
     """A note that is a file of a table; None without one.
+
+    Args:
+        store: the table's.
+        key: of the note.
+        remedy: of a damaged one.
 
     Raises:
         SinkError: it is damaged, or no file.
         OSError: it cannot be read.
     """
     text = store.read(key, _MOST_BYTES)
-    return None if text is None else noted(text, f"{store.url}/{key}")
+    return None if text is None else noted(text, f"{store.url}/{key}", remedy)
 
 
 def text_of(note: GivenUp) -> bytes:
@@ -122,7 +127,7 @@ def _as_list(position: Position) -> list[str | int | None]:
     return [position.sequence_number, position.sub_sequence_number]
 
 
-def noted(text: bytes, where: str) -> GivenUp:
+def noted(text: bytes, where: str, remedy: str = "remove it") -> GivenUp:
     """What a note says.
 
     Raises:
@@ -133,4 +138,4 @@ def noted(text: bytes, where: str) -> GivenUp:
         after = content.get("after")
         return GivenUp(None if after is None else position_of(after), position_of(content["upto"]))
     except (ValueError, KeyError, TypeError) as error:
-        raise SinkError(f"{where}: a damaged note ({error!r}): remove it") from error
+        raise SinkError(f"{where}: a damaged note ({error!r}): {remedy}") from error

@@ -56,7 +56,7 @@ from fastkcl._core import DIALECTS
 from fastkcl.monitoring import DEFAULT_REPORT_INTERVAL, Monitor
 from fastkcl.processing.function import DEFAULT_CHECKPOINT_INTERVAL
 from fastkcl.stdio.log import logger
-from fastkcl.tables.base import Shard, SinkError, place
+from fastkcl.tables.base import Shard, place
 from fastkcl.tables.bounds import Bounds
 from fastkcl.tables.progress import WriteProgress
 from fastkcl.tables.rows import ShardRows
@@ -316,8 +316,9 @@ class WriteBehindProcessor(BatchProcessor, Generic[R]):
         assert position is not None
         if self._table is not None:
             try:
-                self._table.before_checkpoint(position)
-            except (OSError, SinkError) as error:
+                if not self._table.before_checkpoint(position):
+                    return False
+            except OSError as error:
                 logger().warning("%s: no checkpoint at %s yet: %s", self._shard_id, place(position), error)
                 return False
         try:

@@ -5,14 +5,15 @@
                  ▼                       ▼
           dropped, counted, logged    the table's position is read: the write may have been committed
 
-Rules: only the writer's thread uses this while it writes. The main thread uses it while the writer is stopped after a
-failure. A table without a position drops nothing.
+Rules: one thread at a time uses the table: the writer's, or the main one, after a failure and before a checkpoint. What
+one has read would look like another's change to the other. A table without a position drops nothing.
 """
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
-from typing import Generic, Protocol, TypeVar
+from typing import Final, Generic, Protocol, TypeVar
 
 from fastkcl import Position, RecordBatch
 from fastkcl.stdio.log import logger
@@ -23,6 +24,9 @@ from fastkcl.tables.writer import Target
 __all__ = ["Opens", "ShardTable"]
 
 R = TypeVar("R", bound=ShardRows)
+
+_WAIT_SECONDS: Final = 5.0
+"""For a write to end, before a checkpoint: the main thread has messages to read meanwhile."""
 
 
 class Opens(Protocol):
@@ -71,6 +75,7 @@ class ShardTable(Target[R], Generic[R]):
         self._dropped_told = 0
         self._new_records = 0
         self._has_note = True  # perhaps: of records that were given up, which later commits may have
+        self._used = threading.Lock()  # the table
         self._ask()
         if checkpoint is not None:
             self._check_gap(checkpoint, accept_gap=accept_gap)
@@ -97,15 +102,17 @@ class ShardTable(Target[R], Generic[R]):
 
     def store(self, rows: R, attempt: int) -> None:
         """Write rows."""
-        self._unsure = False
-        self._upto = self._write(rows, attempt)
+        with self._used:
+            self._unsure = False
+            self._upto = self._write(rows, attempt)
 
     def has(self, rows: R, error: Exception) -> bool:
         """Whether rows were committed before their write failed. Then they are neither written again nor given up."""
         if isinstance(error, WriteCancelledError):
             return False
         try:
-            self._ask()
+            with self._used:
+                self._ask()
         except Exception:
             self._unsure = True
         if self._unsure or self._upto is None or self._upto < rows.last_position:
@@ -135,7 +142,8 @@ class ShardTable(Target[R], Generic[R]):
             Exception: the table's position cannot be read.
         """
         if self._unsure:
-            self._ask()
+            with self._used:
+                self._ask()
         if self._upto is None or not batches:
             return batches
         try:
@@ -144,24 +152,34 @@ class ShardTable(Target[R], Generic[R]):
             return batches
         return () if rest is None else rest.batches
 
-    def before_checkpoint(self, position: Position) -> None:
+    def before_checkpoint(self, position: Position) -> bool:
         """Note, if records up to a position have been given up, that their checkpoint is no sign of a loss.
 
         A note that is there follows the table before the checkpoint of what the table has: its loss is not excused.
 
+        Returns:
+            Whether the checkpoint may be made. False: a write is under way, so the table was not looked at; ask again.
+
         Raises:
-            SinkError: the table is damaged.
+            SinkError: the table, or the note, is damaged.
             OSError: it cannot be read, or the note not be written.
         """
-        if not isinstance(self._table, KeepsPositions):
-            return
-        if self._upto is None or self._upto < position:
-            self._ask()  # another one may have written here
-        if self._upto is None or self._upto < position:
-            self._table.give_up(position)
-            self._has_note = True
-        elif self._has_note:
-            self._has_note = self._table.gone_on()
+        table = self._table
+        if not isinstance(table, KeepsPositions) or not (self._has_note or self._lacks(position)):
+            return True
+        if not self._used.acquire(timeout=_WAIT_SECONDS):
+            return False
+        try:
+            if self._lacks(position):
+                self._ask()  # another one may have written here
+            if self._lacks(position):
+                table.give_up(position)
+                self._has_note = True
+            elif self._has_note:
+                self._has_note = table.gone_on()
+        finally:
+            self._used.release()
+        return True
 
     def tell_if_all_was_dropped(self) -> None:
         """Log an ERROR if nothing that was delivered since the start was new."""
@@ -213,6 +231,9 @@ class ShardTable(Target[R], Generic[R]):
             place(last),
             place(self._upto),
         )
+
+    def _lacks(self, position: Position) -> bool:
+        return self._upto is None or self._upto < position
 
     def _ask(self) -> None:
         self._upto = self._table.open(self._shard)

@@ -60,8 +60,8 @@ _MOST_BYTES = 64 << 20
 """Of a file that is read: a commit has a few hundred bytes, and a hundred for each of its files."""
 _PIECE = 1 << 20
 """Bytes that are compared at once."""
-Kept: TypeAlias = "dict[Path, tuple[int, int]]"
-"""Folders whose names are there for good, and which they were: their file system and their number in it."""
+Kept: TypeAlias = "dict[Path, tuple[int, ...]]"
+"""Folders whose names are there for good, and which they were: see `_entry`."""
 _NOWHERE = "a link that leads nowhere"
 _CIRCLE = "a link that leads in a circle"
 _MOVE = f"move it away, and restore the folder from a copy; {RECOVERY}"
@@ -291,39 +291,46 @@ def make_folder(folder: Path, kept: Kept | None = None) -> None:
 
     Args:
         folder: to make.
-        kept: folders that this call has made before, for the same caller; those that are still the same are left.
+        kept: folders that this call has made before, for the same caller. A name is not synced again while the folder
+            is the same, and the one above it has the same names.
 
     Raises:
         SinkError: something else is in the place of one.
     """
     parent = folder.parent
-    if kept is not None and (known := kept.get(folder)) is not None and known == _identity(folder):
-        return
     if os.path.ismount(folder):
         return
     make_folder(parent, kept)
+    if kept is not None and (known := kept.get(folder)) is not None and known == _entry(folder):
+        return
     if status(folder) is None:
         with suppress(FileExistsError):
             make(folder)
     found = status(folder)
     if folder.is_symlink() if found is None else not stat.S_ISDIR(found.st_mode):
         raise SinkError(f"{folder}: a file, or a link that leads nowhere, is in the place of a folder: {RECOVERY}")
+    entry = _entry(folder)  # as it is before the sync: what comes later is synced the next time
     try:
         sync_folder(parent)
     except OSError as error:
         if not folder_sync.is_needless(error):
             raise
-    if kept is not None and found is not None:
-        kept[folder] = (found.st_dev, found.st_ino)
+    if kept is not None and entry is not None:
+        kept[folder] = entry
 
 
-def _identity(folder: Path) -> tuple[int, int] | None:
-    """Of a folder that is no link."""
+def _entry(folder: Path) -> tuple[int, ...] | None:
+    """What a folder that is no link is known by: its number, and the time of the last change of names beside it.
+
+    A folder that is made again can get the number of the removed one, in a folder whose names have changed then.
+    """
     try:
-        found = folder.lstat()
+        found, above = folder.lstat(), folder.parent.stat()
     except OSError:
         return None
-    return (found.st_dev, found.st_ino) if stat.S_ISDIR(found.st_mode) else None
+    if not stat.S_ISDIR(found.st_mode):
+        return None
+    return found.st_dev, found.st_ino, above.st_dev, above.st_ino, above.st_mtime_ns
 
 
 def _written_aside(path: Path, body: bytes | memoryview) -> Path:

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from fastkcl import Position
 from fastkcl.stdio.log import logger
-from fastkcl.tables.base import Shard, SinkError
+from fastkcl.tables.base import Shard, SinkError, in_one_line
 from fastkcl.tables.clock import running_seconds
 from fastkcl.tables.combiner import Combiner
 from fastkcl.tables.folders import check_names, position_text, shard_folders
@@ -208,12 +208,20 @@ class IcebergTable:
                 return now is not None and now.is_live  # one that the catalog has is there for good
             text = text_of(now).decode()
             if is_of_namespace or head.table is None:  # the table may be dropped
-                head.note_in_namespace(name, text)
+                self._note_in_namespace(name, text)
             if head.table is None or head.set_property(name, text):
                 return now.is_live
             self._pause(pause(tries, head.commit_seconds, random.random()))
             self._move_to(head.load())
         raise StoreError(f"{self.url}: the note of records given up has met other commits {_NOTES} times: try again")
+
+    def _note_in_namespace(self, name: str, text: str) -> None:
+        try:
+            self._head.note_in_namespace(name, text)
+        except StoreError as error:
+            if self._head.table is None:
+                raise
+            logger().warning("%s: the note is kept in the table alone: %s", self._label, in_one_line(error))
 
     def _given_up(self) -> tuple[GivenUp | None, bool]:
         """The note of the table; or, if it has none, the one from before it was made, and True."""

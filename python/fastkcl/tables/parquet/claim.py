@@ -58,19 +58,27 @@ def check_not_lost(store: Store) -> None:
         SinkError: it has; the error says how the claim is made again.
         OSError: it cannot be read.
     """
-    key = next(_newest_files(store), None)
-    if key is None or store.claimed(CLAIM):  # somebody has made the table meanwhile
+    keys = list(_newest_files(store))
+    if not keys or store.claimed(CLAIM):  # somebody has made the table meanwhile
         return
-    try:
-        footer = read_footer(store, key)
-    except ValueError:
-        footer = None
-    lost = f"{store.url}/{CLAIM}: the table's claim is gone, and its files are there ({key})"
-    if footer is None:
+    footers = [(key, footer) for key in keys if (footer := _footer(store, key)) is not None]
+    tables: dict[str, str] = {}
+    for key, footer in footers:
+        tables.setdefault(footer.table, key)
+    lost = f"{store.url}/{CLAIM}: the table's claim is gone, and its files are there"
+    if not footers:
         raise SinkError(
-            f"{lost}: restore it from a copy. This file does not tell the table's id: if it is no ParquetTable's, give"
-            f" another folder; {RECOVERY}"
+            f"{lost} ({keys[0]}): restore it from a copy. This file does not tell the table's id: if it is no"
+            f" ParquetTable's, give another folder; {RECOVERY}"
         )
+    if len(tables) > 1:
+        named = ", ".join(f"{table} ({key})" for table, key in tables.items())
+        raise SinkError(
+            f"{lost}, of several tables: {named}. Move the shards' folders of other tables away; the error after that"
+            f" says how the claim is made again; {RECOVERY}"
+        )
+    key, footer = footers[0]
+    lost += f" ({key})"
     text = claim_text(footer.table, "none" if footer.next_day is None else "date")
     raise SinkError(f"{lost}: restore it from a copy, or make it again ({RECOVERY}): {_command(store, text)}")
 
@@ -85,10 +93,7 @@ def check_is_of_files(store: Store, table: str) -> None:
     """
     other: tuple[str, Footer] | None = None
     for key in _newest_files(store):
-        try:
-            footer = read_footer(store, key)
-        except ValueError:
-            continue  # who opens that shard says so
+        footer = _footer(store, key)
         if footer is not None and footer.table == table:
             return
         if footer is not None and other is None:
@@ -100,6 +105,14 @@ def check_is_of_files(store: Store, table: str) -> None:
             f"{store.url}/{CLAIM}: the claim of another table, {table}: the files here are of {footer.table} ({key})."
             f" Remove the claim, and make it again ({RECOVERY}): {_command(store, text)}"
         )
+
+
+def _footer(store: Store, key: str) -> Footer | None:
+    """Of a file of another shard; None for a damaged one: who opens that shard says so."""
+    try:
+        return read_footer(store, key)
+    except (ValueError, SinkError):
+        return None
 
 
 def _command(store: Store, text: str) -> str:

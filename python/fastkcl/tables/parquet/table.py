@@ -351,7 +351,8 @@ def read_note(store: Store, folder: str) -> GivenUp | None:
     Raises:
         SinkError: it is damaged.
     """
-    found = given_up(store, note_key(folder))
+    # What lies beside it is older than the note, and would take its place.
+    found = given_up(store, note_key(folder), "remove it, with its folder")
     if found is not None:
         return found
     names = [_name_in(entry.key) for entry in store.files(f"{_GIVEN_UP}/{folder}")]
