@@ -298,10 +298,11 @@ def make_folder(folder: Path, kept: Kept | None = None) -> None:
         SinkError: something else is in the place of one.
     """
     parent = folder.parent
-    if os.path.ismount(folder):
+    known = None if kept is None else kept.get(folder)
+    if known is None and os.path.ismount(folder):
         return
     make_folder(parent, kept)
-    if kept is not None and (known := kept.get(folder)) is not None and known == _entry(folder):
+    if known is not None and (known == _entry(folder) or os.path.ismount(folder)):
         return
     if status(folder) is None:
         with suppress(FileExistsError):
