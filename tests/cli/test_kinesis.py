@@ -18,7 +18,9 @@ from typing import Any
 
 import pytest
 from botocore.exceptions import EndpointConnectionError
+from click.testing import CliRunner
 from fastkcl.cli import aws as cli_aws
+from fastkcl.cli.main import cli
 from fastkcl.local_aws import Fault, LocalAws
 from http_servers import request_of, server
 from local_aws_helpers import client, make_stream, new_name, read, server_of, shards
@@ -294,6 +296,45 @@ def test_a_file_of_a_client_that_is_a_pipe(tmp_path: Path, name: str, args: list
     done = subprocess.run(command, capture_output=True, timeout=PATIENCE, cwd=tmp_path, env=env, text=True)
     assert (done.returncode, done.stdout) == (2, "")
     assert re.fullmatch(rf"Error: \S+/ca.pem \({name}.*\) is a pipe, .*: give a file\n", done.stderr)
+
+
+@pytest.mark.parametrize("kind", ["list_shards", "list_tables"])
+def test_pages_without_an_end(monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    """They took all memory there was."""
+    members: dict[str, Any] = {
+        "ListShards": {"Shards": [], "NextToken": "n"},
+        "ListTables": {"TableNames": [], "LastEvaluatedTableName": "n"},
+        "DescribeStreamSummary": {
+            "StreamDescriptionSummary": {
+                "StreamName": "s",
+                "StreamARN": "arn:aws:kinesis:us-east-1:123456789012:stream/s",
+                "StreamStatus": "ACTIVE",
+                "RetentionPeriodHours": 24,
+                "StreamCreationTimestamp": 1,
+                "EnhancedMonitoring": [],
+                "OpenShardCount": 1,
+            }
+        },
+    }
+
+    def talk(link: socket.socket, _: int) -> None:
+        number = 0
+        while request := request_of(link):
+            number += 1
+            named = next(value for name, value in members.items() if name.encode() in request)
+            body = json.dumps(named).replace('"n"', f'"next{number}"').encode()
+            link.sendall(b"HTTP/1.1 200 OK\r\nContent-Type: application/x-amz-json-1.1\r\n")
+            link.sendall(b"Content-Length: %d\r\n\r\n%s" % (len(body), body))
+
+    monkeypatch.setattr("fastkcl.kinesis.failures.MOST_PAGES", 20)
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "x")
+    with server(talk) as address:
+        args = ["describe", "s"] if kind == "list_shards" else ["groups", "list", "-c", "kcl"]
+        command = ["kinesis", "--endpoint-url", f"http://{address}", "--region", "us-east-1", *args]
+        done = CliRunner().invoke(cli, command)
+    assert done.exit_code == 2
+    assert f"the answer to {kind} has more than 20 pages: a proxy, or something else" in done.output
 
 
 SHARD = {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import socket
 import subprocess
 import sys
 import time
@@ -23,6 +24,7 @@ from fastkcl.kinesis import (
     RedisCheckPointer,
 )
 from fastkcl.local_aws import LocalAws
+from http_servers import server
 from kinesis_groups import KINDS
 from kinesis_helpers import QUICK, in_order, numbered, open_shards, put, split, take_all
 from kinesis_helpers import environment as environment  # a fixture
@@ -48,6 +50,22 @@ def checkpointer(kind: str, group: str, **options: Any) -> LeasedCheckPointer:
     made = CHECKPOINTERS[kind](group, **options)
     assert isinstance(made, LeasedCheckPointer)
     return made
+
+
+def repeat_all(link: socket.socket, _: int) -> None:
+    link.sendall(b"-ERR cannot parse %s\r\n" % link.recv(65_536).replace(b"\r\n", b" "))
+
+
+def test_a_password_that_redis_repeats(monkeypatch: pytest.MonkeyPatch) -> None:
+    with server(repeat_all) as address:
+        monkeypatch.setenv("REDIS_PORT", address.rpartition(":")[2])
+        monkeypatch.setenv("REDIS_PASSWORD", "REDIS-SECRET")
+        done = CliRunner().invoke(cli, ["kinesis", "groups", "list", "-c", "redis"])
+        with pytest.raises(Exception, match="cannot parse") as raised:
+            asyncio.run(RedisCheckPointer("group").position("shardId-000000000000"))
+    assert "Redis: cannot parse" in done.output
+    for said in (done.output, str(raised.value)):
+        assert "REDIS-SECRET" not in said
 
 
 def run(kind: str, *arguments: str) -> subprocess.CompletedProcess[str]:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import html
+import json
 import time
+from collections.abc import Callable
+from urllib.parse import quote, quote_plus
 
 import pytest
 from fastkcl.checks import check_endpoint, check_sendable
-from fastkcl.masking import without_sent, without_users
+from fastkcl.masking import remember, remember_lasting, remember_properties, remember_url, without_sent, without_users
 
 
 @pytest.mark.parametrize(
@@ -68,6 +72,66 @@ def test_a_secret_in_any_form(form: str) -> None:
     assert "aB" not in without_sent(f'"X": ["{form}"]', "/aB+c/dE=xyz")
 
 
+@pytest.mark.parametrize(
+    "quoted",
+    [
+        lambda text: json.dumps(text)[1:-1],
+        lambda text: json.dumps(text)[1:-1].replace("/", r"\/"),
+        lambda text: json.dumps(text, ensure_ascii=False)[1:-1].replace("&", r"\u0026").replace("<", r"\u003C"),
+        lambda text: json.dumps(json.dumps(text)),
+        lambda text: "".join(rf"\u{ord(each):04x}" if each not in "A|B" else each for each in text),
+        ascii,
+        html.escape,
+        lambda text: html.escape(text).replace("&quot;", "&#x22;").replace("&lt;", "&#060;"),
+        lambda text: json.dumps(html.escape(text)).replace("&", r"\u0026"),
+        lambda text: html.escape(json.dumps(text)),
+        lambda text: quote(text, safe="|"),
+        lambda text: quote(quote_plus(text, safe="|"), safe="|"),
+        str,
+    ],
+)
+def test_a_password_in_any_form(quoted: Callable[[str], str]) -> None:
+    password = r"""pa"ss<wo>rd&amp;'SECRET%41\u0041@é x/y+z="""
+    shown = without_sent(f"no user [{quoted(f'A{password}B')}] here", password)
+    assert shown == f"no user [{quoted('A|B').replace('|', '…')}] here"
+
+
+@pytest.mark.parametrize("form", [str, lambda text: quote(text, safe=""), html.escape])
+def test_a_secret_that_was_cut_is_masked_as_far_as_it_goes(form: Callable[[str], str]) -> None:
+    secret = "/SECRET&SECRET=" * 3
+    text = f"no {form(secret)}"
+    for end in range(3 + len(form(secret[:8])), len(text)):
+        assert without_sent(text[:end], secret) == "no …"
+
+
+def test_what_is_remembered() -> None:
+    remember_lasting("LASTING-SECRET")
+    for number in range(1_000):
+        remember(f"RENEWED-{number:05}")
+    remember_url("postgresql://me:PASSWORD%2FOFURL@db/x?sslpassword=PARAMETER")
+    remember_url("sc://host:15002/;user_id=somebody;token=CONNECT-TOKEN")
+    remember_properties(
+        {
+            "uri": "https://me:PROPERTY-URL@host",
+            "credential": "client-id:CLIENT-SECRET",
+            "header.Authorization": "Bearer HEADER-TOKEN",
+            "header.X-Iceberg-Access-Delegation": "vended-credentials",
+            "auth": {"basic": {"username": "somebody", "password": "NESTED-SECRET"}},
+            "warehouse": "s3://warehouse",
+        }
+    )
+    known = ["LASTING-SECRET", "RENEWED-00999", "PASSWORD/OFURL", "PARAMETER", "CONNECT-TOKEN", "PROPERTY-URL"]
+    for each in (*known, "CLIENT-SECRET", "HEADER-TOKEN", "NESTED-SECRET", "bWU6UFJPUEVSVFktVVJM"):
+        assert without_sent(f"no {each}.") == "no …."
+    for each in ("somebody", "vended-credentials", "s3://warehouse", "client-id"):
+        assert without_sent(f"no {each}.") == f"no {each}."
+
+
+def test_the_password_of_a_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HTTPS_PROXY", "http://me:PROXY-SECRET@proxy:3128")
+    assert without_sent("no PROXY-SECRET here, nor bWU6UFJPWFktU0VDUkVU") == "no … here, nor …"
+
+
 @pytest.mark.parametrize("mark", ["=", "%3D", r"\u003d", "&#61;", '": "', '="'])
 def test_a_signature(mark: str) -> None:
     assert "0123456789abcdef" not in without_sent(f"X-Amz-Signature{mark}0123456789abcdef00")
@@ -91,13 +155,21 @@ def test_a_signature(mark: str) -> None:
         "a",
         "u:p@",
         "x-amz-security-token\\",
+        "%25",
+        "&amp;",
+        "&",
+        r"\u005c",
+        "%5C%75",
     ],
 )
-def test_a_long_text_takes_little_time(part: str) -> None:
+@pytest.mark.parametrize(
+    "secret", ["/SECRET/SECRET=", r"\/abcdefg", "\\" * 8 + "/", "%25" * 4, "&amp;" * 4, "a" * 2_000]
+)
+def test_a_long_text_takes_little_time(part: str, secret: str) -> None:
     begun = time.thread_time()
     text = part * (65_536 // len(part))
     for each in (text, f"{text} @", f"{text}'@"):
-        without_sent(each, "/SECRET/SECRET=")
+        without_sent(each, secret)
         without_users(each)
     assert time.thread_time() - begun < 1
 

@@ -511,6 +511,28 @@ def test_neither_token_nor_secret_is_in_what_a_proxy_says(monkeypatch: pytest.Mo
     assert "verysecret" not in str(error.value)
 
 
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"HTTP/1.1 400 No\r\nContent-Length: 96100\r\n\r\n" + b"%s " * 100,
+        b'HTTP/1.1 400 No\r\nContent-Length: 96115\r\n\r\n{"message": "' + b"%s " * 100 + b'"}',
+        b"%s\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\n%s\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: %s\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n%s\r\n\r\n",
+    ],
+)
+def test_no_part_of_a_long_token_is_shown(monkeypatch: pytest.MonkeyPatch, answer: bytes) -> None:
+    token = "IQoJb3JpZ2lu" * 80
+    monkeypatch.setenv("AWS_SESSION_TOKEN", token)
+    with server(always(answer.replace(b"%s", token.encode()))) as address:
+        calls = service_at(f"http://{address}")
+        with pytest.raises(ServiceError, match="…") as error:
+            calls.json("ListShards", {})
+        calls.close()
+    assert "IQoJ" not in str(error.value)
+
+
 @pytest.mark.parametrize("url", ["http://user:S/SECRET@127.0.0.1:1", "http://user:SECRET@h:port", "http://h:SECRET"])
 def test_an_endpoint_that_is_none_is_not_shown(url: str) -> None:
     with pytest.raises(AccessError) as error:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from fastkcl.payloads.registries import ConfluentRegistry, GlueRegistry
-from fastkcl.payloads.registries.answers import AwayError
+from fastkcl.payloads.registries.answers import AwayError, UnusableError
 from fastkcl.payloads.registries.confluent import ConfluentClient
 from fastkcl.payloads.registries.glue import GlueClient
 from fastkcl.payloads.registries.registry import Client
@@ -32,6 +32,26 @@ def talk(link: socket.socket, _: int) -> None:
     """Both services: each answer has what either wants."""
     request_of(link)
     link.sendall(answer({"schema": SCHEMA, "SchemaDefinition": SCHEMA, "DataFormat": "AVRO", "SchemaVersionId": ID}))
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        b"SECRET-TOKEN\r\n\r\n",
+        b"HTTP/SECRET-TOKEN 200 OK\r\n\r\n",
+        b"HTTP/1.1 SECRET-TOKEN\r\n\r\n",
+        answer({"schemaType": "SECRET-TOKEN", "schema": SCHEMA}),
+        answer({"schema": SCHEMA, "references": [{"name": "SECRET-TOKEN", "subject": 1}]}),
+    ],
+)
+def test_no_token_that_a_registry_repeats(said: bytes) -> None:
+    def repeat(link: socket.socket, _: int) -> None:
+        request_of(link)
+        link.sendall(said)
+
+    with server(repeat) as address, pytest.raises((AwayError, UnusableError), match="…") as raised:
+        ConfluentClient(ConfluentRegistry(f"http://{address}", token="SECRET-TOKEN")).by_id("1")
+    assert "SECRET" not in str(raised.value)
 
 
 def drip(link: socket.socket, _: int) -> None:

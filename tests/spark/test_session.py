@@ -10,12 +10,14 @@ import threading
 import time
 import traceback
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 from fastkcl import ConfigurationError
 from fastkcl.spark import SparkUnavailableError
 from fastkcl.spark.server import connect
-from fastkcl.spark.server.connect import _retry_policy
+from fastkcl.spark.server.connect import _retry_policy, open_session
 from fastkcl.spark.server.session import Session, _address_of_environment
 from fastkcl.spark.server.settings import in_one_line, without_frames
 from kcl_helpers import INITIALIZE, Child
@@ -229,6 +231,33 @@ def test_a_server_that_is_no_spark_is_told_soon(monkeypatch: pytest.MonkeyPatch)
             session.get()
     assert time.monotonic() - begun < 2 * PATIENCE
     assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize("variable", [False, True])
+def test_a_token_that_the_server_repeats(monkeypatch: pytest.MonkeyPatch, variable: bool) -> None:
+    import grpc
+
+    class Repeats(grpc.GenericRpcHandler):
+        def service(self, call: Any) -> Any:
+            token = dict(call.invocation_metadata).get("authorization", "").partition(" ")[2]
+            return grpc.unary_unary_rpc_method_handler(
+                lambda _, context: context.abort(grpc.StatusCode.UNAUTHENTICATED, f"no token {token!r}")
+            )
+
+    monkeypatch.setenv("SPARK_CONNECT_MODE_ENABLED", "1")
+    with ThreadPoolExecutor(2) as threads:
+        remote = grpc.server(threads, handlers=(Repeats(),))
+        port = remote.add_secure_port("localhost:0", grpc.local_server_credentials())
+        remote.start()
+        try:
+            token = f"CONNECT-SECRET-{variable}"
+            if variable:
+                monkeypatch.setenv("SPARK_CONNECT_AUTHENTICATE_TOKEN", token)
+            with pytest.raises(SparkUnavailableError, match="no token '…'") as caught:
+                open_session(f"sc://localhost:{port}" + ("" if variable else f"/;token={token}"))
+        finally:
+            remote.stop(None).wait()
+    assert "CONNECT-SECRET" not in str(caught.value)
 
 
 def test_the_clients_patience_ends(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -168,11 +168,13 @@ def _streams(client: Any, limit: int) -> tuple[list[dict[str, Any]], bool]:  # n
 @click.pass_obj
 def describe(service: _Service, /, stream: str, as_json: bool) -> None:
     """Show STREAM, a name or an ARN, and all of its shards."""
+    from fastkcl.kinesis.failures import pages_of
+
     address = {"StreamARN": stream} if stream.startswith("arn:") else {"StreamName": stream}
     with service.explained(stream):
         client = kinesis_client(service.endpoint_url, service.region)
         summary = client.describe_stream_summary(**address)["StreamDescriptionSummary"]
-        pages = client.get_paginator("list_shards").paginate(**address)
+        pages = pages_of(client, "list_shards", **address)
         shards = [_shard(shard) for page in pages for shard in page["Shards"]]
     described = {
         "name": summary["StreamName"],

@@ -15,6 +15,7 @@ from fastkcl.cli.console import show_columns
 from fastkcl.cli.extras import without_extra
 from fastkcl.cli.numbers import MOST_SECONDS, FiniteRange
 from fastkcl.cli.output import printable, without_users
+from fastkcl.masking import without_sent
 
 if TYPE_CHECKING:
     from fastkcl.kinesis.groups import Row, Store
@@ -260,11 +261,12 @@ def _store(service: _Service, kind: str, table: str | None, failover: float) -> 
 
 
 def _stream(service: _Service, stream: str) -> tuple[Any, dict[str, str], list[Shard]]:
+    from fastkcl.kinesis.failures import pages_of
     from fastkcl.kinesis.topology import Shard
 
     address = {"StreamARN": stream} if stream.startswith("arn:") else {"StreamName": stream}
     kinesis = kinesis_client(service.endpoint_url, service.region)
-    pages = kinesis.get_paginator("list_shards").paginate(**address)
+    pages = pages_of(kinesis, "list_shards", **address)
     shards = sorted(
         (Shard.from_answer(shard) for page in pages for shard in page["Shards"]), key=lambda shard: shard.shard_id
     )
@@ -291,4 +293,4 @@ def _explained(service: _Service, stream: str | None) -> Iterator[None]:
     except Exception as error:
         if type(error).__module__.partition(".")[0] != "redis":
             raise
-        raise _GroupError(f"Redis: {without_users(printable(str(error)))}") from None
+        raise _GroupError(f"Redis: {without_users(printable(without_sent(str(error))))}") from None

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
+from fastkcl.masking import without_sent
+
 __all__ = [
     "AnotherStream",
     "AnswerTooLarge",
@@ -29,7 +31,7 @@ __all__ = [
 
 def described(error: BaseException) -> str:
     """Class and message of an error, for the log; the repr of redis' errors has neither server nor cause."""
-    return f"{type(error).__name__}({str(error)!r})"
+    return f"{type(error).__name__}({without_sent(str(error))!r})"
 
 
 class ValidationError(ValueError):

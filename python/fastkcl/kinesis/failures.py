@@ -5,6 +5,7 @@ Rules: botocore is imported when the first failure is classified. `ReconnectPoli
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final
 
@@ -26,6 +27,7 @@ __all__ = [
     "failure_of",
     "failure_of_code",
     "not_of_kinesis",
+    "pages_of",
     "what_to_allow",
 ]
 
@@ -34,6 +36,8 @@ BODY = "fastkcl.body"
 DEFAULT_RETRY_LIMIT = 5
 FEW_THROTTLED = 2
 """Answers in a row that said too much or too often, of which the log has no line."""
+MOST_PAGES = 1_000
+"""Of ListShards, with 1,000 shards each, and of DynamoDB, with 1 MB each or 100 tables: none of AWS's has more."""
 _DIGITS = 129  # of a sequence number, at the most
 FIXED_PAUSE = 5.0  # seconds, of reconnecting without expo_backoff
 DEFAULT_EXPO_BACKOFF_LIMIT = 120.0
@@ -46,6 +50,22 @@ _MEMBERS: Final = {
     "list_shards": "Shards",
     "put_records": "Records",
 }
+
+
+def pages_of(client: Any, operation: str, **request: Any) -> Iterator[dict[str, Any]]:  # noqa: ANN401 - of botocore
+    """The pages of an answer, up to `MOST_PAGES`.
+
+    Raises:
+        NotKinesisError: there are more.
+        botocore.exceptions.ClientError: as it is.
+    """
+    for number, page in enumerate(client.get_paginator(operation).paginate(**request)):
+        if number == MOST_PAGES:
+            raise NotKinesisError(
+                f"the answer to {operation} has more than {MOST_PAGES:,} pages: a proxy, or something else that is not"
+                " AWS, has answered; look at --endpoint-url, AWS_ENDPOINT_URL and HTTPS_PROXY"
+            )
+        yield page
 
 
 def checked(operation: str, answer: dict[str, Any]) -> dict[str, Any]:

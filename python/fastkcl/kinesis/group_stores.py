@@ -15,6 +15,7 @@ from fastkcl.kinesis.checkpoints.base import SHARD_END, Place
 from fastkcl.kinesis.checkpoints.redis import server_options
 from fastkcl.kinesis.checkpoints.table_errors import account_of_arn, is_lasting
 from fastkcl.kinesis.exceptions import CheckpointTableError
+from fastkcl.kinesis.failures import pages_of
 from fastkcl.kinesis.groups import Row
 from fastkcl.kinesis.topology import Shard
 from fastkcl.leases import dynamodb as dynamodb_leases
@@ -96,7 +97,7 @@ class _Tables:
         self._table = table
 
     def _items(self, group: str) -> list[dict[str, Any]]:
-        pages = self._client.get_paginator("scan").paginate(TableName=self._name(group), ConsistentRead=True)
+        pages = pages_of(self._client, "scan", TableName=self._name(group), ConsistentRead=True)
         with self._named(group):
             items = [item for page in pages for item in page["Items"]]
         if any("S" not in item.get(self.key, {}) for item in items):
@@ -121,7 +122,7 @@ class _Tables:
         raise NotImplementedError
 
     def _tables(self) -> list[str]:
-        return [name for page in self._client.get_paginator("list_tables").paginate() for name in page["TableNames"]]
+        return [name for page in pages_of(self._client, "list_tables") for name in page["TableNames"]]
 
     def _change(
         self, group: str, shard_id: str, set_: dict[str, Any], remove: Sequence[str], seen: dict[str, Any]

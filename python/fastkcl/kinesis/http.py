@@ -23,6 +23,7 @@ from time import monotonic
 from typing import Self, TypeVar
 from urllib.parse import SplitResult, unquote, urlsplit
 
+from fastkcl.masking import remember_url, without_sent
 from fastkcl.stdio.given_files import trusting
 
 __all__ = ["Answer", "Http", "ProxyError"]
@@ -221,6 +222,7 @@ class _Proxy:
         authorization = None
         if parts.username is not None:
             user = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
+            remember_url(url)
             authorization = f"Basic {base64.b64encode(user.encode()).decode()}"
         return cls((parts.hostname, port or 80), authorization)
 
@@ -384,27 +386,27 @@ def _parse(head: bytes) -> tuple[int, dict[str, str]]:
     version, _, rest = first.partition(" ")
     status = rest[:3]
     if not version.startswith("HTTP/1.") or not (status.isascii() and status.isdigit() and len(status) == 3):
-        raise ConnectionError(f"the answer is not HTTP: {first[:80]!r}")
+        raise ConnectionError(f"the answer is not HTTP: {without_sent(first)[:80]!r}")
     headers: dict[str, str] = {}
     for line in lines:
         name, separator, value = line.partition(":")
         name, value = name.lower(), value.strip()
         if not separator or (name == "content-length" and headers.get(name, value) != value):
-            raise ConnectionError(f"the answer has a header that is none: {line[:80]!r}")
+            raise ConnectionError(f"the answer has a header that is none: {without_sent(line)[:80]!r}")
         headers[name] = value
     return int(status), headers
 
 
 def _length_of(text: str) -> int:
     if not _LENGTH.fullmatch(text):
-        raise ConnectionError(f"the answer has the Content-Length {text[:40]!r}")
+        raise ConnectionError(f"the answer has the Content-Length {without_sent(text)[:40]!r}")
     return int(text)
 
 
 def _chunk_size(line: bytes) -> int:
     size = line.partition(b";")[0].strip()
     if not size or len(size) > 8 or not all(byte in b"0123456789abcdefABCDEF" for byte in size):
-        raise ConnectionError(f"a chunk of the answer has the length {line[:40]!r}")
+        raise ConnectionError(f"a chunk of the answer has the length {without_sent(line.decode('latin-1'))[:40]!r}")
     return int(size, 16)
 
 

@@ -16,6 +16,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
+from fastkcl.masking import without_sent
 from fastkcl.stdio.log import module_logger
 
 __all__ = ["Guard", "Renewer"]
@@ -128,7 +129,9 @@ class Guard:
         calls = (asyncio.wait_for(renewer.renew(key), self._timeout) for key in late)
         for key, error in zip(late, await asyncio.gather(*calls, return_exceptions=True), strict=True):
             if isinstance(error, Exception):
-                log.warning("%s: %s is not renewed: %s(%r)", self._name, key, type(error).__name__, str(error))
+                log.warning(
+                    "%s: %s is not renewed: %s(%r)", self._name, key, type(error).__name__, without_sent(str(error))
+                )
 
     async def _disconnect(self, renewer: Renewer) -> None:
         try:

@@ -14,7 +14,16 @@ if TYPE_CHECKING:
     from ssl import SSLContext
     from typing import Any
 
-__all__ = ["MOST_CERTIFICATES", "PATIENCE", "check_bundle", "check_tokens", "open_pipe", "read_given", "trusting"]
+__all__ = [
+    "MOST_CERTIFICATES",
+    "PATIENCE",
+    "check_bundle",
+    "check_tokens",
+    "fault_of_pipe",
+    "open_pipe",
+    "read_given",
+    "trusting",
+]
 
 PATIENCE = 5.0
 """Seconds for which a pipe may have nothing."""
@@ -112,15 +121,25 @@ def check_tokens() -> None:
         _refuse_pipe(os.environ.get(name), name)
 
 
-def _refuse_pipe(path: str | None, what: str) -> None:
+def fault_of_pipe(path: str | None, what: str) -> str | None:
+    """What is said of a pipe that a client would open again and again; None of anything else.
+
+    Args:
+        path: of the file.
+        what: names it.
+    """
     try:
         is_pipe = path and stat.S_ISFIFO(os.stat(path).st_mode)  # noqa: PTH116
     except OSError:
-        return  # botocore says so
-    if is_pipe:
+        return None  # the client says so
+    return f"{path} ({what}) is a pipe, and it is read more than once: give a file" if is_pipe else None
+
+
+def _refuse_pipe(path: str | None, what: str) -> None:
+    if fault := fault_of_pipe(path, what):
         from botocore.exceptions import InvalidConfigError
 
-        raise InvalidConfigError(error_msg=f"{path} ({what}) is a pipe, and it is read more than once: give a file")
+        raise InvalidConfigError(error_msg=fault)
 
 
 def _silent(path: str | os.PathLike[str], patience: float) -> OSError:

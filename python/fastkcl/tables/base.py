@@ -199,14 +199,14 @@ def place(position: Position) -> str:
 
 
 def without_frames(error: BaseException | str) -> str:
-    """The message of an error; of one out of a JVM, without its stack."""
+    """The message of an error, without a secret that a server repeats; of one out of a JVM, without its stack."""
     try:
         text = str(error)
     except Exception as failure:  # an exception of py4j asks the JVM for its text, which may have died of it
         text = f"{type(error).__name__}, whose text cannot be had: {reports.describe(failure)}"
-    return re.sub(r"(?<!\s)\s+(at \S+\(|JVM stacktrace:).*", "", text, flags=re.DOTALL)
+    return without_sent(re.sub(r"(?<!\s)\s+(at \S+\(|JVM stacktrace:).*", "", text, flags=re.DOTALL))
 
 
 def in_one_line(error: BaseException) -> str:
     """``SomeError: its message``, for the log: a daemon copies it line by line. No secret that a server repeats."""
-    return " ".join(without_sent(without_frames(reports.describe(error))).split())
+    return " ".join(without_frames(reports.describe(error)).split())

@@ -26,6 +26,7 @@ from fastkcl.kinesis.checkpoints.leased import LeasedCheckPointer
 from fastkcl.kinesis.exceptions import CheckpointOwnershipConflict, ValidationError
 from fastkcl.leases import Lease, Take
 from fastkcl.leases import redis as redis_leases
+from fastkcl.masking import masked_errors, remember_lasting, remember_properties
 
 __all__ = ["RedisCheckPointer", "server_options"]
 
@@ -116,6 +117,7 @@ class RedisCheckPointer(LeasedCheckPointer):
         self._calls: set[asyncio.Future[Any]] = set()
         self._is_cluster = is_cluster or (client is not None and hasattr(client, "nodes_manager"))
         self._own = client is None
+        remember_properties(getattr(getattr(client, "connection_pool", client), "connection_kwargs", {}))
         self._client: Any = _connect(is_cluster) if client is None else client
 
     def _key(self, shard_id: str) -> str:
@@ -127,7 +129,8 @@ class RedisCheckPointer(LeasedCheckPointer):
         call = asyncio.ensure_future(cast(Awaitable[Any], self._client.eval(script, len(keys), *keys, *arguments)))
         self._calls.add(call)
         call.add_done_callback(self._calls.discard)
-        return await asyncio.shield(call)
+        with masked_errors():
+            return await asyncio.shield(call)
 
     async def _run(self, script: str, shard_id: str, *arguments: str) -> Any:  # noqa: ANN401
         return await self._eval(script, [shard_id], self.get_ref(), *arguments)
@@ -135,7 +138,8 @@ class RedisCheckPointer(LeasedCheckPointer):
     async def position(self, shard_id: str) -> str | None:
         """The position of a shard, with any owner; None if it has none."""
         self._enter_loop()
-        text = await cast(Awaitable[Any], self._client.get(self._key(shard_id)))
+        with masked_errors():
+            text = await cast(Awaitable[Any], self._client.get(self._key(shard_id)))
         value = {} if text is None else json.loads(text)
         sequence: str | None = SHARD_END if value.get("ended") else value.get("sequence")
         return sequence
@@ -145,7 +149,8 @@ class RedisCheckPointer(LeasedCheckPointer):
         self._enter_loop()
         begin = self._key("")
         literal = re.sub(r"[*?\[\]\\^]", r"\\\g<0>", begin)
-        keys = [_text(key) async for key in self._client.scan_iter(match=f"{literal}shardId-*", count=1000)]
+        with masked_errors():
+            keys = [_text(key) async for key in self._client.scan_iter(match=f"{literal}shardId-*", count=1000)]
         found = {}
         for shard_id in sorted({key.removeprefix(begin) for key in keys} - set(besides)):
             position = await self.position(shard_id)
@@ -267,10 +272,12 @@ def server_options(*, is_cluster: bool = False) -> dict[str, Any]:
     Raises:
         ValidationError: a variable that cannot be meant.
     """
+    password = os.environ.get("REDIS_PASSWORD") or None
+    remember_lasting(password)
     options = {
         "host": os.environ.get("REDIS_HOST") or "localhost",
         "port": _number("REDIS_PORT", 6379),
-        "password": os.environ.get("REDIS_PASSWORD") or None,
+        "password": password,
         # A server that is gone must not hold a heartbeat for longer than a session lasts.
         "socket_connect_timeout": 5,
         "socket_timeout": 10,

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, TypeAlias
 
+from fastkcl.masking import without_sent
+
 __all__ = [
     "MAX_DEPTH",
     "MAX_REFERENCES",
@@ -86,7 +88,7 @@ def check_text(format: object, text: object, call: str) -> tuple[SchemaFormat, s
     found: dict[str, SchemaFormat] = {"avro": "avro", "protobuf": "protobuf", "json": "json"}
     known = found.get(format.lower())
     if known is None:
-        raise UnusableError(f"its format is {format[:40]!r}, and not AVRO, PROTOBUF or JSON")
+        raise UnusableError(f"its format is {without_sent(format)[:40]!r}, and not AVRO, PROTOBUF or JSON")
     if not text.strip():
         raise UnusableError("the registry gives no text of it")
     if len(text) > MAX_SCHEMA_BYTES:

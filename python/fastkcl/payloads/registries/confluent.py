@@ -18,6 +18,7 @@ from typing import Any, Final
 from urllib.parse import quote
 
 from fastkcl import ConfigurationError
+from fastkcl.masking import remember_lasting, without_sent
 from fastkcl.payloads.registries.answers import (
     MAX_DEPTH,
     MAX_REFERENCES,
@@ -56,9 +57,11 @@ class ConfluentClient:
         self.where = options.url.rstrip("/")
         self._headers = {"Accept": f"{_TYPE}, application/json"}
         if options.token is not None:
+            remember_lasting(options.token)
             self._headers["Authorization"] = f"Bearer {options.token}"
         elif options.user is not None:
             pair = base64.b64encode(f"{options.user}:{options.password}".encode()).decode()
+            remember_lasting(options.password, pair)
             self._headers["Authorization"] = f"Basic {pair}"
         try:
             context = trusting(options.ca_bundle)
@@ -134,20 +137,21 @@ class ConfluentClient:
             if not isinstance(each, dict) or not isinstance(each.get("name"), str):
                 raise UnusableError("a reference of it has no name")
             name, subject, version = each["name"], each.get("subject"), whole_number(each.get("version"), _MOST_ID)
+            shown = without_sent(name)[:80]
             if name in found:
                 continue
             if not isinstance(subject, str) or version is None:
-                raise UnusableError(f"its reference {name[:80]!r} has no subject and version")
+                raise UnusableError(f"its reference {shown!r} has no subject and version")
             if monotonic() > ends:
                 raise AwayError(f"{self.where}: {len(found)} references of a schema, and no more in the time of a look")
             try:
                 path = f"/subjects/{quote(subject, safe='')}/versions/{version}"
                 inner = self._call(path)
             except MissingError as error:
-                raise UnusableError(f"its reference {name[:80]!r} is missing: {error}") from None
+                raise UnusableError(f"its reference {shown!r} is missing: {error}") from None
             other, text = check_text(inner.get("schemaType", "AVRO"), inner.get("schema"), f"GET {self.where}{path}")
             if other != format:
-                raise UnusableError(f"its reference {name[:80]!r} is {other.upper()}, and it is {format.upper()}")
+                raise UnusableError(f"its reference {shown!r} is {other.upper()}, and it is {format.upper()}")
             size += len(text)
             if len(found) >= MAX_REFERENCES or size > MAX_SCHEMA_BYTES:
                 raise UnusableError(f"it has more than {MAX_REFERENCES} references, or {MAX_SCHEMA_BYTES} bytes")

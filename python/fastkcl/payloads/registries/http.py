@@ -112,8 +112,9 @@ class Http:
         except (OSError, HTTPException, ValueError) as error:
             if isinstance(error, UnusableError):
                 raise
+            said = without_sent(str(error), *_secrets_of(headers))
             late = f" (an answer may take {self._longest:g} s)" if monotonic() >= request.ends else ""
-            raise AwayError(f"{method} {without_users(url)}: {without_users(str(error))}{late}") from None
+            raise AwayError(f"{method} {without_users(url)}: {without_users(said)}{late}") from None
 
 
 class _Request(urllib.request.Request):

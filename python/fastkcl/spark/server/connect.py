@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Final, cast
 
 from fastkcl import ConfigurationError
 from fastkcl.checks import check_sendable
-from fastkcl.masking import without_sent
+from fastkcl.masking import remember_lasting, remember_url
 from fastkcl.spark.server.settings import (
     CONNECT_SETTINGS,
     INGEST_SETTINGS,
@@ -69,6 +69,7 @@ def open_session(url: str) -> SparkSession:
     from pyspark.errors import PySparkException
 
     _check_token()
+    remember_url(url)
     with _address_read():
         endpoint = endpoint_of(url)
         _check_listener(endpoint)
@@ -81,7 +82,7 @@ def open_session(url: str) -> SparkSession:
         except PySparkException as error:
             session.client.close()
             raise SparkUnavailableError(
-                f"the server at {endpoint} opens no session of Spark Connect: {without_sent(without_frames(error))}"
+                f"the server at {endpoint} opens no session of Spark Connect: {without_frames(error)}"
             ) from None
         except (ValueError, TypeError):  # gRPC's, of a parameter
             session.client.close()
@@ -101,6 +102,7 @@ def _check_token() -> None:
         check_sendable(_TOKEN_VARIABLE, token.strip(), is_header=True)
     except ValueError as error:
         raise ConfigurationError(str(error)) from None
+    remember_lasting(token.strip())
     if token != token.strip():
         os.environ[_TOKEN_VARIABLE] = token.strip()
 

@@ -9,12 +9,14 @@ Others have no comparison that a commit could rely on, or none that was tried.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from fastkcl import ConfigurationError
 from fastkcl.checks import check_sendable
-from fastkcl.masking import without_users
+from fastkcl.masking import remember_properties, without_users
+from fastkcl.stdio.given_files import fault_of_pipe
 from fastkcl.tables.base import SinkError, in_one_line
 from fastkcl.tables.iceberg.sqlite import make_durable
 from fastkcl.tables.store import StoreError
@@ -30,6 +32,7 @@ __all__ = ["CATALOGS", "asked", "check_options", "load_table", "loaded", "open_c
 CATALOGS: Final = ("rest", "sql", "glue")
 _CLASSES: Final = {"RestCatalog", "SqlCatalog", "GlueCatalog"}
 _IO: Final = "fastkcl.tables.iceberg.io.StoreFileIO"
+_BUNDLES: Final = ("AWS_CA_BUNDLE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")  # of botocore and of requests
 _CHOICES: Final = (
     "{'type': 'rest', 'uri': 'https://…'}, {'type': 'sql', 'uri': 'sqlite:///…', 'warehouse': 's3://…'} or"
     " {'type': 'glue', 'warehouse': 's3://…'}"
@@ -64,26 +67,50 @@ def open_catalog(catalog: Mapping[str, str]) -> Catalog:
     """Open a catalog, with our own files under it.
 
     Raises:
-        ConfigurationError: pyiceberg, or a package of the catalog, is missing; or it is one of another type.
+        ConfigurationError: pyiceberg, or a package of the catalog, is missing; it is one of another type; or the
+            certificates that are trusted are in a pipe.
         StoreError: it does not answer.
     """
     try:
-        from pyiceberg.catalog import load_catalog
         from pyiceberg.exceptions import NotInstalledError
     except ImportError as error:
         raise ConfigurationError("pyiceberg is not installed: pip install 'fastkcl[iceberg]'") from error
     name = catalog.get("name", "default")
     options = {**_stripped(name), **{name: value for name, value in catalog.items() if name != "name"}}
+    remember_properties(options)
+    if options.get("type", "").lower() != "sql":
+        for variable in _BUNDLES:
+            if fault := fault_of_pipe(os.environ.get(variable), variable):
+                raise ConfigurationError(fault)
     try:
-        opened = asked("open the catalog", lambda: load_catalog(name, **{**options, "py-io-impl": _IO}))
+        opened = asked("open the catalog", lambda: _loaded(name, {**options, "py-io-impl": _IO}))
     except (ImportError, NotInstalledError) as error:
         raise ConfigurationError(
             f"a package of the catalog is missing: {error}: pip install 'fastkcl[iceberg]'"
         ) from error
     if type(opened).__name__ not in _CLASSES:
         raise ConfigurationError(f"catalog: tables cannot be written in a {type(opened).__name__}: give {_CHOICES}")
+    remember_properties(opened.properties)  # the server's among them
     make_durable(opened)
     return opened
+
+
+def _loaded(name: str, options: Mapping[str, str]) -> Catalog:
+    """As pyiceberg's load_catalog, with our own class of a REST catalog."""
+    from pyiceberg.catalog import infer_catalog_type, load_catalog
+    from pyiceberg.utils.config import Config
+
+    configured: dict[str, Any] = {**(Config().get_catalog_config(name) or {}), **options}
+    kind = configured.get("type") or infer_catalog_type(name, configured)
+    if (
+        getattr(kind, "value", str(kind)).lower() != "rest"
+        or "py-catalog-impl" in configured
+        or "uri" not in configured
+    ):
+        return load_catalog(name, **options)
+    from fastkcl.tables.iceberg.rest import RestCatalog
+
+    return RestCatalog(name, **configured)
 
 
 def _stripped(name: str) -> dict[str, str]:
@@ -95,7 +122,9 @@ def _stripped(name: str) -> dict[str, str]:
     from pyiceberg.utils.config import Config
 
     found = {}
-    for key, value in (Config().get_catalog_config(name) or {}).items():
+    configured = Config().get_catalog_config(name) or {}
+    remember_properties(configured)
+    for key, value in configured.items():
         if not isinstance(value, str):
             continue
         try:
