@@ -47,7 +47,7 @@ _SCHEME = re.compile(r"\b((?i:bearer|basic)\s+)(?=[a-z.~+/=-]*[0-9A-Z_])[\w.~+/=
 _SHORTEST = 8  # characters: a shorter secret is of a test, and may be part of any word
 _ESCAPE = re.compile(
     r"(?P<u>(?:\\++u[0-9a-f]{4})+)|(?P<x>(?:\\++x[0-9a-f]{2})+)|\\++|(?P<url>%(?:25)*[0-7][0-9a-f])"
-    r"|(?P<utf>(?:%(?:25)*[89a-f][0-9a-f])+)|&(?:amp;)*(?P<html>#0*[0-9]{1,7}|#x0*[0-9a-f]{1,6}|[a-z][a-z0-9]{1,30});",
+    r"|(?P<utf>(?:%(?:25)*[89a-f][0-9a-f])+)|&(?:amp;)*(?P<html>#0{0,16}[0-9]{1,7}|#x0{0,16}[0-9a-f]{1,6}|[a-z][a-z0-9]{1,30});",
     re.ASCII | re.IGNORECASE,
 )
 _UNFINISHED = re.compile(r"(?:%[0-9a-f]?|\\+(?:u[0-9a-f]{0,3}|x[0-9a-f]?)?|&[#\w]*)\Z", re.ASCII | re.IGNORECASE)
@@ -213,7 +213,9 @@ def _origins(text: str) -> tuple[list[int], list[int]]:
 
 def _evenly(text: str) -> str:
     lower = text.lower()
-    return (lower if len(lower) == len(text) else text).replace("+", " ")
+    if len(lower) != len(text):  # of İ there are two characters
+        lower = "".join(low if len(low := each.lower()) == 1 else each for each in text)
+    return lower.replace("+", " ")
 
 
 def _said(found: re.Match[str]) -> str:

@@ -70,6 +70,12 @@ def test_what_a_server_repeats(text: str, shown: str) -> None:
 )
 def test_a_secret_in_any_form(form: str) -> None:
     assert "aB" not in without_sent(f'"X": ["{form}"]', "/aB+c/dE=xyz")
+    assert "aB" not in without_sent(f'"\u0130": ["{form}"]', "/aB+c/dE=xyz"), "in lower case that letter is two"
+
+
+def test_a_number_that_is_no_character() -> None:
+    text = f"&#{'0' * 5000}65;"
+    assert without_sent(text, "/aB+c/dE=xyz") == text
 
 
 @pytest.mark.parametrize(

@@ -72,8 +72,8 @@ def test_bodies_of_any_size(size: int, chunked: bool) -> None:
     [
         (b"SSH-2.0-OpenSSH\r\n\r\n", "not HTTP"),
         (b"HTTP/1.1 2x0 OK\r\n\r\n", "not HTTP"),
-        (b"HTTP/1.1 200 OK\r\nno header\r\n\r\n", "a header that is none"),
-        (b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nok", "a header that is none"),
+        (b"HTTP/1.1 200 OK\r\nno header\r\n\r\n", "a line that is no header"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nok", "a line that is no header"),
         (b"HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n", "Content-Length"),
         (b"HTTP/1.1 200 OK\r\nContent-Length: 99999999999\r\n\r\n", "at most"),
         (b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nok", "in the middle"),

@@ -17,7 +17,7 @@ from fastkcl.tables.given_up import GivenUp, noted, text_of, upto_of
 from fastkcl.tables.iceberg.head import IcebergHead
 from fastkcl.tables.parquet.chain import name_after
 from fastkcl.tables.shard_table import ShardTable
-from fastkcl.tables.store import StoreError
+from fastkcl.tables.store import DeniedError, StoreError
 from iceberg_helpers import sql_posix
 from sink_helpers import SHARD, FakeSession, rows
 from table_helpers import arrived, as_they_are
@@ -314,13 +314,20 @@ def test_a_role_that_must_not_change_a_namespace(tmp_path: Path, monkeypatch: py
     first.give_up(TWELVE)
 
     def refused(*_: object) -> None:
-        raise StoreError("note in the namespace: ForbiddenError")
+        raise DeniedError("note in the namespace: ForbiddenError")
+
+    def unreachable(*_: object) -> None:
+        raise StoreError("note in the namespace: 503")
 
     monkeypatch.setattr(IcebergHead, "note_in_namespace", refused)
     with pytest.raises(StoreError, match="ForbiddenError"):
         first.give_up(Position("13", 0))
     by_table(table := place.table(), range(1, 10))
     running = started(table, NINE)
+    with monkeypatch.context() as away:
+        away.setattr(IcebergHead, "note_in_namespace", unreachable)
+        with pytest.raises(StoreError, match="503"):  # which passes: the note has to follow
+            running.before_checkpoint(NINE)
     assert running.before_checkpoint(NINE)
     assert table.given_up() == TWELVE
     by_table(place.table(), range(13, 16))

@@ -20,7 +20,7 @@ from fastkcl.tables import IcebergTable, Shard, SinkError, WriteCancelledError, 
 from fastkcl.tables.iceberg import head as head_module
 from fastkcl.tables.iceberg.catalog import open_catalog
 from fastkcl.tables.iceberg.sqlite import settle
-from fastkcl.tables.store import StoreError
+from fastkcl.tables.store import DeniedError, StoreError
 from iceberg_helpers import NAME, IcebergPlace, as_columns, every_place, plans, sql_posix, written
 from pyiceberg.transforms import DayTransform, HourTransform, MonthTransform, YearTransform
 from pyiceberg.types import LongType
@@ -329,7 +329,7 @@ def test_a_note_from_before_the_table_follows_it(local: IcebergPlace) -> None:
 
 def test_a_role_without_a_right_to_the_namespace_goes_on(local: IcebergPlace, monkeypatch: pytest.MonkeyPatch) -> None:
     def refused(*_: object) -> None:
-        raise StoreError("read the namespace: AccessDeniedException")
+        raise DeniedError("read the namespace: AccessDeniedException")
 
     written(local, (1, 3))
     table = local.table()

@@ -182,14 +182,20 @@ def test_the_claim_of_another_table(tmp_path: Path, aws: LocalAws) -> None:
     assert ParquetTable(root).open(SHARD) == Position("2", 0)
 
 
-def test_a_shard_of_another_table_beside_this_ones(tmp_path: Path) -> None:
-    """It is named by itself; the claim is right."""
-    this, other = posix_place(tmp_path / "this"), posix_place(tmp_path / "other")
+def with_a_shard_of_another(folder: Path) -> Place:
+    """A table of one shard, beside which another table's shard was copied; its name comes first."""
+    this, other = posix_place(folder / "this"), posix_place(folder / "other")
     table = ParquetTable(this.url)
     table.open(OTHER)
     table.append(arrived([1]), as_they_are)
     made(other)
     shutil.copytree(Path(other.url, "stream=clicks"), Path(this.url, "stream=clicks"), dirs_exist_ok=True)
+    return this
+
+
+def test_a_shard_of_another_table_beside_this_ones(tmp_path: Path) -> None:
+    """It is named by itself; the claim is right."""
+    this = with_a_shard_of_another(tmp_path)
     assert ParquetTable(this.url).open(Shard("clicks", "shardId-000000000002")) is None
     with pytest.raises(SinkError, match="not written by this table's writers, or damaged|of another table"):
         ParquetTable(this.url).open(SHARD)
@@ -197,12 +203,7 @@ def test_a_shard_of_another_table_beside_this_ones(tmp_path: Path) -> None:
 
 def test_a_lost_claim_of_files_of_several_tables(tmp_path: Path, aws: LocalAws) -> None:
     """The first of them by name is not the one that the others are of."""
-    this, other = posix_place(tmp_path / "this"), posix_place(tmp_path / "other")
-    table = ParquetTable(this.url)
-    table.open(OTHER)
-    table.append(arrived([1]), as_they_are)
-    made(other)
-    shutil.copytree(Path(other.url, "stream=clicks"), Path(this.url, "stream=clicks"), dirs_exist_ok=True)
+    this = with_a_shard_of_another(tmp_path)
     remove_claim(this, aws)
     for shard in (SHARD, OTHER):
         with pytest.raises(SinkError, match="gone, .* of several tables: .*shardId-000000000000.*shardId-000000000001"):

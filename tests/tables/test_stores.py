@@ -384,12 +384,13 @@ def test_a_folder_that_was_made_again_is_synced_again(tmp_path: Path, monkeypatc
     kept: storage.Kept = {}
     storage.make_folder(root / "day", kept)
     real, number = Path.lstat, (root / "day").lstat().st_ino
-    changed = root.stat().st_mtime_ns
+    changed, times = root.stat().st_ctime_ns, (root.stat().st_atime_ns, root.stat().st_mtime_ns)
 
     def made_again() -> bool:
         (root / "day").rmdir()
         (root / "day").mkdir()
-        return root.stat().st_mtime_ns != changed  # it has steps of some milliseconds
+        os.utime(root, ns=times)  # as `cp -a` of a copy does
+        return root.stat().st_ctime_ns != changed  # it has steps of some milliseconds
 
     wait_until(made_again, "another time of the last change")
 

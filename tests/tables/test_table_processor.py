@@ -189,11 +189,12 @@ fastkcl.run(processor, dead_letter={str(tmp_path / "letters")!r})
     assert sorted(left + columns(place, "data")["data"]) == sorted(CLICKS)
 
 
+@pytest.mark.parametrize("policy", ["", ', on_error="skip"'])
 def test_a_damaged_note_ends_a_child_that_has_nothing_to_note(
-    run: Callable[..., tuple[Report, str]], place: Place
+    run: Callable[..., tuple[Report, str]], place: Place, policy: str
 ) -> None:
     """It would write on without a checkpoint."""
-    body = "fastkcl.run(TableProcessor(table))"
+    body = f"fastkcl.run(TableProcessor(table){policy})"
     report, noise = run(body, CLICKS)
     assert report.ok, noise
     (folder,) = (path for path in Path(place.url).glob("stream=*/shard=*") if path.is_dir())

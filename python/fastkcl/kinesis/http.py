@@ -392,7 +392,7 @@ def _parse(head: bytes) -> tuple[int, dict[str, str]]:
         name, separator, value = line.partition(":")
         name, value = name.lower(), value.strip()
         if not separator or (name == "content-length" and headers.get(name, value) != value):
-            raise ConnectionError(f"the answer has a header that is none: {without_sent(line)[:80]!r}")
+            raise ConnectionError(f"the answer has a line that is no header: {without_sent(line)[:80]!r}")
         headers[name] = value
     return int(status), headers
 

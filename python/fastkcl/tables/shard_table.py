@@ -49,7 +49,7 @@ class ShardTable(Target[R], Generic[R]):
         accept_gap: go on where it lies after the table's position, as the records between are not wanted here.
 
     Raises:
-        SinkError: the table is damaged, or the checkpoint lies after its position.
+        SinkError: the table, or its note, is damaged, or the checkpoint lies after its position.
         OSError: it cannot be read or written.
     """
 
@@ -81,6 +81,8 @@ class ShardTable(Target[R], Generic[R]):
             self._check_gap(checkpoint, accept_gap=accept_gap)
         if self._upto is None:
             return
+        if isinstance(table, KeepsPositions):
+            self._has_note = table.given_up() is not None
         logger().info("%s: the table has records up to %s", shard.shard_id, place(self._upto))
         if legacy and self._upto.sub_sequence_number is not None:
             logger().warning(

@@ -321,9 +321,10 @@ def make_folder(folder: Path, kept: Kept | None = None) -> None:
 
 
 def _entry(folder: Path) -> tuple[int, ...] | None:
-    """What a folder that is no link is known by: its number, and the time of the last change of names beside it.
+    """What a folder that is no link is known by: its number, and when the folder above it was last changed.
 
-    A folder that is made again can get the number of the removed one, in a folder whose names have changed then.
+    A folder that is made again can get the number of the removed one, in a folder that has changed then. Copies put
+    back the time of names (mtime), but not this one.
     """
     try:
         found, above = folder.lstat(), folder.parent.stat()
@@ -331,7 +332,7 @@ def _entry(folder: Path) -> tuple[int, ...] | None:
         return None
     if not stat.S_ISDIR(found.st_mode):
         return None
-    return found.st_dev, found.st_ino, above.st_dev, above.st_ino, above.st_mtime_ns
+    return found.st_dev, found.st_ino, above.st_dev, above.st_ino, above.st_ctime_ns
 
 
 def _written_aside(path: Path, body: bytes | memoryview) -> Path:

@@ -25,11 +25,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import BinaryIO, NamedTuple, Protocol
 
-__all__ = ["Entry", "Found", "Store", "StoreError", "is_visible"]
+__all__ = ["DeniedError", "Entry", "Found", "Store", "StoreError", "is_visible"]
 
 
 class StoreError(OSError):
     """A store refuses, or does not answer. `str()` has the call, what it was for, and the remedy; no secret."""
+
+
+class DeniedError(StoreError):
+    """These credentials have no right to the call."""
 
 
 class Entry(NamedTuple):

@@ -19,7 +19,7 @@ from fastkcl.masking import remember_properties, without_users
 from fastkcl.stdio.given_files import fault_of_pipe
 from fastkcl.tables.base import SinkError, in_one_line
 from fastkcl.tables.iceberg.sqlite import make_durable
-from fastkcl.tables.store import StoreError
+from fastkcl.tables.store import DeniedError, StoreError
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
@@ -205,7 +205,7 @@ def asked(what: str, call: Callable[[], T]) -> T:
     """Ask a catalog.
 
     Raises:
-        StoreError: it refuses, or does not answer.
+        StoreError: it refuses, or does not answer; `DeniedError` if these credentials have no right to it.
         NoSuchTableError, NoSuchNamespaceError, TableAlreadyExistsError, CommitFailedException: as they are.
     """
     from pyiceberg import exceptions as its
@@ -228,4 +228,14 @@ def asked(what: str, call: Callable[[], T]) -> T:
         raise
     except Exception as error:
         said = without_users(in_one_line(error))[:600]
-        raise StoreError(f"{what}: {said}: is the catalog reachable, and may these credentials do it?") from None
+        denied = isinstance(error, (its.ForbiddenError, its.UnauthorizedError)) or _is_denied(error)
+        raise (DeniedError if denied else StoreError)(
+            f"{what}: {said}: is the catalog reachable, and may these credentials do it?"
+        ) from None
+
+
+def _is_denied(error: Exception) -> bool:
+    """Whether AWS has said so."""
+    answer = getattr(error, "response", None)
+    fault = answer.get("Error") if isinstance(answer, dict) else None
+    return isinstance(fault, dict) and str(fault.get("Code")).startswith("AccessDenied")

@@ -40,7 +40,7 @@ from fastkcl.tables.object_store import S3Storage
 from fastkcl.tables.parquet_file import parquet_bytes
 from fastkcl.tables.position import check_forward, report_other
 from fastkcl.tables.rows import ShardRows
-from fastkcl.tables.store import StoreError
+from fastkcl.tables.store import DeniedError, StoreError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -218,7 +218,7 @@ class IcebergTable:
     def _note_in_namespace(self, name: str, text: str) -> None:
         try:
             self._head.note_in_namespace(name, text)
-        except StoreError as error:
+        except DeniedError as error:
             if self._head.table is None:
                 raise
             logger().warning("%s: the note is kept in the table alone: %s", self._label, in_one_line(error))
@@ -231,7 +231,7 @@ class IcebergTable:
         if text is None:
             try:
                 text = head.namespace_note(name)
-            except StoreError:
+            except DeniedError:
                 if self._position is None:
                     raise
                 logger().debug("%s: the namespace's note cannot be read", self._label, exc_info=True)  # no right to
