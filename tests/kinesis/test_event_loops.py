@@ -33,6 +33,9 @@ from kinesis_helpers import stream as stream  # a fixture
 from local_aws_helpers import make_stream, new_name, server_of
 from waiting import PATIENCE, until, wait_until
 
+pytestmark = pytest.mark.filterwarnings("ignore:Unclosed (client session|connector):ResourceWarning")
+"""Of aiohttp's: the tests leave them, and a thread may hold one until after the test."""
+
 KINDS: dict[str, type[Any]] = {
     "memory": MemoryCheckPointer,
     "redis": RedisCheckPointer,

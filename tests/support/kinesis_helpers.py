@@ -56,16 +56,11 @@ def nothing_else_is_left() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def connections_of_ended_loops() -> Iterator[None]:
-    """Nobody can close them any more. They are collected here, and not in a test that comes later.
-
-    A thread may have held some of an earlier test's longer than that test took.
-    """
-    for phase in ("before", "after"):
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(sys, "unraisablehook", lambda _: None)
-            gc.collect()
-        if phase == "before":
-            yield
+    """Nobody can close them any more. They are collected here, and not in a test that comes later."""
+    yield
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "unraisablehook", lambda _: None)
+        gc.collect()
 
 
 @pytest.fixture
