@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import gc
 import inspect
 import sys
 import threading
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -25,7 +24,7 @@ from fastkcl.kinesis.checkpoints import (
 from fastkcl.kinesis.exceptions import CheckpointOwnershipConflict
 from fastkcl.kinesis.topology import Shard
 from fastkcl.local_aws import Fault, LocalAws
-from kinesis_helpers import QUICK, numbered, put, take
+from kinesis_helpers import QUICK, numbered, put, stopped_loop, take
 from kinesis_helpers import connections_of_ended_loops as connections_of_ended_loops  # a fixture
 from kinesis_helpers import environment as environment  # a fixture
 from kinesis_helpers import nothing_else_is_left as nothing_else_is_left  # a fixture
@@ -34,7 +33,7 @@ from local_aws_helpers import make_stream, new_name, server_of
 from waiting import PATIENCE, until, wait_until
 
 pytestmark = pytest.mark.filterwarnings("ignore:Unclosed (client session|connector):ResourceWarning")
-"""Of aiohttp's: the tests leave them, and a thread may hold one until after the test."""
+"""Of aiohttp's: the tests leave them."""
 
 KINDS: dict[str, type[Any]] = {
     "memory": MemoryCheckPointer,
@@ -72,16 +71,6 @@ def backend(request: pytest.FixtureRequest, kind: str, monkeypatch: pytest.Monke
         return Redis(group, variables)
     aws = server_of(request)
     return DynamoDB(group, aws) if kind == "dynamodb" else KCL(group, aws)
-
-
-@contextlib.contextmanager
-def stopped_loop() -> Iterator[asyncio.AbstractEventLoop]:
-    """An event loop that runs now and then, and ends without cancelling its tasks."""
-    loop = asyncio.new_event_loop()
-    try:
-        yield loop
-    finally:
-        loop.close()
 
 
 # Checkpointers.

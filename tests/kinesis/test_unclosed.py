@@ -26,7 +26,7 @@ from fastkcl.kinesis import (
 from fastkcl.kinesis.checkpoints.base import CheckPointer
 from fastkcl.kinesis.unclosed import Watched
 from fastkcl.local_aws import LocalAws
-from kinesis_helpers import QUICK, numbered, put, take
+from kinesis_helpers import QUICK, numbered, put, stopped_loop, take
 from kinesis_helpers import connections_of_ended_loops as connections_of_ended_loops  # a fixture
 from kinesis_helpers import environment as environment  # a fixture
 from kinesis_helpers import nothing_else_is_left as nothing_else_is_left  # a fixture
@@ -35,7 +35,7 @@ from local_aws_helpers import SHARD_0, new_name
 from waiting import PATIENCE
 
 pytestmark = pytest.mark.filterwarnings("ignore:Unclosed (client session|connector):ResourceWarning")
-"""Of aiohttp's: the tests leave them, and one may be collected only within the next test's setup."""
+"""Of aiohttp's: the tests leave them."""
 
 T = TypeVar("T")
 
@@ -44,11 +44,8 @@ LATE: dict[str, Any] = {"buffer_time": 60}
 
 def run_and_stop(main: Callable[[], Coroutine[Any, Any, T]]) -> T:
     """Run it in an event loop that ends without cancelling its tasks."""
-    loop = asyncio.new_event_loop()
-    try:
+    with stopped_loop() as loop:
         return loop.run_until_complete(main())
-    finally:
-        loop.close()
 
 
 def run_and_cancel(main: Callable[[], Coroutine[Any, Any, T]]) -> T:

@@ -8,6 +8,8 @@ import threading
 import warnings
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -61,6 +63,22 @@ def connections_of_ended_loops() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sys, "unraisablehook", lambda _: None)
         gc.collect()
+
+
+@contextmanager
+def stopped_loop() -> Iterator[asyncio.AbstractEventLoop]:
+    """An event loop that runs now and then, and ends without cancelling its tasks.
+
+    Its threads end with it: one that lets go of a client between two phases of a test would have the client's warning
+    counted as an error of the next phase, where no filter of the test's module is in force yet.
+    """
+    loop = asyncio.new_event_loop()
+    loop.set_default_executor(threads := ThreadPoolExecutor())
+    try:
+        yield loop
+    finally:
+        loop.close()
+        threads.shutdown()
 
 
 @pytest.fixture
