@@ -18,6 +18,7 @@ __all__ = [
     "remember",
     "remember_lasting",
     "remember_properties",
+    "remember_token",
     "remember_url",
     "without_sent",
     "without_users",
@@ -29,6 +30,7 @@ _SECRET_PARAMETER = re.compile(
 _SECRET_NAME = re.compile(
     r"(?:token|credential|authorization|cookie)$|password|secret|api-?key|^header\..*(?:auth|key)", re.IGNORECASE
 )
+_AUTHORITY = re.compile(r"[^/?#]*")
 _USER = re.compile(r"(?<![^\s:/'\"])(?:([^\s:/'\"]++:[^\s/@]++@)++|[^\s:/'\"]++:[^\s/@]++)")
 _SPACE = re.compile(r"\s|\Z")
 _END = re.compile(r"[\n'\"]|\Z")
@@ -102,6 +104,11 @@ def remember(*secrets: str | bytes | None) -> None:
         _known = _with(_known, secrets)
 
 
+def remember_token(request: Any, **_: Any) -> None:  # noqa: ANN401 - of botocore, or of aiobotocore
+    """Have the session's token of a request masked, if it comes back."""
+    remember(request.headers.get("X-Amz-Security-Token"))
+
+
 def remember_lasting(*secrets: str | bytes | None) -> None:
     """As `remember`, for those that the configuration has: tokens that are renewed again and again displace none."""
     global _lasting  # noqa: PLW0603
@@ -115,9 +122,12 @@ def remember_url(url: str) -> None:
     from urllib.parse import unquote
 
     _, mark, rest = url.partition("://")
-    user = (rest if mark else url).rpartition("@")[0]
-    basic = b64encode(unquote(user).encode(errors="replace")) if ":" in user else None
-    remember_lasting(user.partition(":")[2], basic, *(found[2] for found in _SECRET_PARAMETER.finditer(url)))
+    rest = rest if mark else url
+    # A password may have a slash that nobody has quoted; an @ may also be of a path.
+    for user in {rest.rpartition("@")[0], _AUTHORITY.match(rest)[0].rpartition("@")[0]}:  # type: ignore[index]
+        basic = b64encode(unquote(user).encode(errors="replace")) if ":" in user else None
+        remember_lasting(user.partition(":")[2], basic)
+    remember_lasting(*(found[2] for found in _SECRET_PARAMETER.finditer(url)))
 
 
 def remember_properties(properties: Mapping[str, Any]) -> None:

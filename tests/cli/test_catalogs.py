@@ -6,16 +6,19 @@ import json
 import os
 import re
 import socket
+import threading
 import zlib
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
+import yaml
 from click.testing import CliRunner
 from fastkcl.cli.main import cli
 from http_servers import request_of, server
 
-pytest.importorskip("pyiceberg")
+rest = pytest.importorskip("fastkcl.tables.iceberg.rest")
 
 
 def echo(seen: list[str]) -> Callable[[socket.socket, int], None]:
@@ -53,10 +56,10 @@ def test_a_token_as_files_have_it(monkeypatch: pytest.MonkeyPatch, end: str, var
 
 
 def test_a_token_that_no_request_carries(monkeypatch: pytest.MonkeyPatch) -> None:
-    rest = ("type=rest", "uri=http://127.0.0.1:1")
-    assert "catalog: token has a line feed" in inspect(*rest, "token=A\nSECRET")
+    away = ("type=rest", "uri=http://127.0.0.1:1")
+    assert "catalog: token has a line feed" in inspect(*away, "token=A\nSECRET")
     monkeypatch.setenv("PYICEBERG_CATALOG__MINE__TOKEN", "A\nSECRET")
-    assert "catalog: token (PYICEBERG_CATALOG__MINE__… or .pyiceberg.yaml) has" in inspect(*rest, "name=mine")
+    assert "catalog: token (PYICEBERG_CATALOG__MINE__… or .pyiceberg.yaml) has" in inspect(*away, "name=mine")
 
 
 def test_a_token_that_the_server_repeats_alone() -> None:
@@ -67,6 +70,92 @@ def test_a_token_that_the_server_repeats_alone() -> None:
 
     with server(talk) as address:
         assert "nobody has …" in inspect("type=rest", f"uri=http://{address}", "token=A-SECRET-TOKEN")
+
+
+def repeats(header: str, part: str) -> Callable[[socket.socket, int], None]:
+    """A catalog that gives a token, and repeats what is sent with it."""
+
+    def talk(link: socket.socket, _: int) -> None:
+        request = request_of(link).decode()
+        sent = re.search(rf"(?i)^{header}: .*?({part}\S*)", request, re.MULTILINE)
+        is_asked = "/oauth/" in request.partition("\r\n")[0]
+        given = {"access_token": "GIVEN-SECRET-TOKEN", "token_type": "bearer", "expires_in": 600}
+        said = {"error": {"message": f"nobody has {sent and sent[1]}.", "type": "Denied", "code": 403}}
+        said |= {"__type": "AccessDeniedException", "Message": said["error"]["message"]}
+        body = json.dumps(given if is_asked else said)
+        status = "200 OK" if is_asked else "403 No"
+        link.sendall(f"HTTP/1.1 {status}\r\nConnection: close\r\nContent-Length: {len(body)}\r\n\r\n{body}".encode())
+
+    return talk
+
+
+def test_a_token_that_the_catalog_has_given() -> None:
+    with server(repeats("Authorization", "GIVEN")) as address:
+        said = inspect(
+            "type=rest",
+            f"uri=http://{address}",
+            f"oauth2-server-uri=http://{address}/oauth/tokens",
+            "credential=me:MY-SECRET-PART",
+        )
+    assert "nobody has …" in said
+
+
+def configured(monkeypatch: pytest.MonkeyPatch, folder: Path, address: str, **options: object) -> None:
+    """Have a REST catalog `mine` in pyiceberg's file."""
+    catalog = {"type": "rest", "uri": f"http://{address}", **options}
+    (folder / ".pyiceberg.yaml").write_text(yaml.safe_dump({"catalog": {"mine": catalog}}, default_flow_style=False))
+    monkeypatch.setenv("PYICEBERG_HOME", str(folder))
+
+
+def oauth2(address: str) -> dict[str, object]:
+    mine = {"client_id": "me", "client_secret": "MY-SECRET-PART", "token_url": f"http://{address}/oauth/tokens"}
+    return {"type": "oauth2", "oauth2": mine}
+
+
+def test_a_token_that_a_server_of_tokens_has_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with server(repeats("Authorization", "GIVEN")) as address:
+        configured(monkeypatch, tmp_path, address, auth=oauth2(address))
+        assert "nobody has …" in inspect("name=mine")
+
+
+@pytest.mark.parametrize("is_of_tokens", [False, True])
+@pytest.mark.parametrize("drips", [False, True])
+def test_a_server_that_is_silent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, drips: bool, is_of_tokens: bool
+) -> None:
+    """It was waited for without an end."""
+    monkeypatch.setattr(rest, "ANSWER_SECONDS" if drips else "SILENT_SECONDS", 0.3)
+    ends = threading.Event()
+
+    def talk(link: socket.socket, _: int) -> None:
+        request_of(link)
+        link.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n" if drips else b"")
+        with suppress(OSError):
+            while not ends.wait(0.05):
+                link.sendall(b" " * drips)
+
+    with server(talk) as address:
+        configured(monkeypatch, tmp_path, address, **({"auth": oauth2(address)} if is_of_tokens else {}))
+        said = inspect("name=mine")
+        ends.set()
+    assert ("the catalog's answer takes more than 0.3 s" if drips else "Read timed out. (read timeout=0.3)") in said
+    assert "is the catalog reachable" in said
+
+
+@pytest.mark.parametrize("kind", ["rest", "glue"])
+def test_a_sessions_token_of_the_catalogs_own(monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    for name, value in {
+        "ACCESS_KEY_ID": "AKIA",
+        "SECRET_ACCESS_KEY": "key",
+        "SESSION_TOKEN": "OWN-SECRET-TOKEN",
+    }.items():
+        monkeypatch.setenv(f"AWS_{name}", value)
+    monkeypatch.setenv("AWS_REGION", "eu-west-1")
+    with server(repeats("X-Amz-Security-Token", "OWN")) as address:
+        signed = ("rest.sigv4-enabled=true", "rest.signing-name=glue", "rest.signing-region=eu-west-1")
+        options = (f"uri=http://{address}", *signed) if kind == "rest" else (f"glue.endpoint=http://{address}",)
+        said = inspect(f"type={kind}", "client.region=eu-west-1", *options)
+    assert "nobody has …" in said
 
 
 @pytest.mark.parametrize("packed", [False, True])
@@ -98,6 +187,25 @@ def test_certificates_in_a_pipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     monkeypatch.setenv(name, str(tmp_path / "ca.pem"))
     said = inspect(f"type={kind}", "uri=https://127.0.0.1:1", "glue.endpoint=https://127.0.0.1:1")
     assert f"ca.pem ({name}) is a pipe, and it is read more than once: give a file" in said
+
+
+@pytest.mark.parametrize("what", ["cabundle", "client.cert", "client.key"])
+def test_certificates_of_a_file_of_options_in_a_pipe(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    os.mkfifo(pipe := tmp_path / "ca.pem")
+    trusted = {what: str(pipe)} if what == "cabundle" else {"client": {what.partition(".")[2]: str(pipe)}}
+    configured(monkeypatch, tmp_path, "127.0.0.1:1", ssl=trusted)
+    assert f"ca.pem (ssl.{what}) is a pipe, and it is read more than once: give a file" in inspect("name=mine")
+
+
+def test_certificates_of_a_profile_in_a_pipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    os.mkfifo(tmp_path / "ca.pem")
+    (tmp_path / "config").write_text(f"[profile mine]\nca_bundle = {tmp_path / 'ca.pem'}\n")
+    monkeypatch.delenv("AWS_CA_BUNDLE", raising=False)
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
+    said = inspect("type=glue", "glue.endpoint=https://127.0.0.1:1", "client.profile-name=mine")
+    assert "ca.pem (ca_bundle of the profile) is a pipe" in said
 
 
 @pytest.mark.parametrize("text", ["token:SECRET", "=SECRET", "token SECRET"])

@@ -115,6 +115,7 @@ def test_what_is_remembered() -> None:
     for number in range(1_000):
         remember(f"RENEWED-{number:05}")
     remember_url("postgresql://me:PASSWORD%2FOFURL@db/x?sslpassword=PARAMETER")
+    remember_url("https://me:URL-BEFORE-A-PATH@proxy/~a@b?c@d")
     remember_url("sc://host:15002/;user_id=somebody;token=CONNECT-TOKEN")
     remember_properties(
         {
@@ -127,7 +128,7 @@ def test_what_is_remembered() -> None:
         }
     )
     known = ["LASTING-SECRET", "RENEWED-00999", "PASSWORD/OFURL", "PARAMETER", "CONNECT-TOKEN", "PROPERTY-URL"]
-    for each in (*known, "CLIENT-SECRET", "HEADER-TOKEN", "NESTED-SECRET", "bWU6UFJPUEVSVFktVVJM"):
+    for each in (*known, "URL-BEFORE-A-PATH", "CLIENT-SECRET", "HEADER-TOKEN", "NESTED-SECRET", "bWU6UFJPUEVSVFktVVJM"):
         assert without_sent(f"no {each}.") == "no …."
     for each in ("somebody", "vended-credentials", "s3://warehouse", "client-id"):
         assert without_sent(f"no {each}.") == f"no {each}."

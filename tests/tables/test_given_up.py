@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -275,7 +276,9 @@ def test_a_note_of_an_earlier_version_learns_the_position(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_checkpoint_beside_a_write_waits_for_it(tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_checkpoint_beside_a_write_waits_for_it(
+    tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     """Of what one thread reads and the other one writes, each would say that somebody has replaced the table."""
     monkeypatch.setattr(shard_table, "_WAIT_SECONDS", 0.01)
     make, write, _ = KINDS[kind]
@@ -298,7 +301,11 @@ def test_a_checkpoint_beside_a_write_waits_for_it(tmp_path: Path, kind: str, mon
     writer.start()
     assert writes.wait(30)
     assert not running.before_checkpoint(TWELVE)
-    assert looks == []
+    assert "no checkpoint at 12/0 until the write under way has ended" in caplog.text
+    caplog.clear()
+    monkeypatch.setattr(shard_table, "_WAIT_SECONDS", 3600)
+    assert not running.before_checkpoint(TWELVE)  # at once: this write has been waited for
+    assert (looks, caplog.text) == ([], "")
     may_end.set()
     writer.join(30)
     assert running.before_checkpoint(TWELVE)
@@ -347,7 +354,8 @@ def test_marks_of_an_earlier_version_become_a_note(tmp_path: Path) -> None:
         started(make(tmp_path), TWELVE)
 
 
-def test_marks_do_not_come_back_when_the_note_is_damaged(tmp_path: Path) -> None:
+@pytest.mark.parametrize("what", ["damaged", "a folder", "a FIFO", "a link that leads nowhere", "too large"])
+def test_marks_do_not_come_back_when_the_note_is_damaged(tmp_path: Path, what: str) -> None:
     make, write, _ = KINDS["ParquetTable"]
     write(make(tmp_path), range(1, 7))
     folder = tmp_path / "_fastkcl" / "given_up" / "stream=clicks" / f"shard={SHARD.shard_id}"
@@ -355,8 +363,17 @@ def test_marks_do_not_come_back_when_the_note_is_damaged(tmp_path: Path) -> None
     (folder / ".".join(name_after(each).removesuffix(".parquet") for each in (TWELVE, SIX))).touch()
     write(make(tmp_path), range(7, 13))
     started(make(tmp_path), SIX).before_checkpoint(TWELVE)
-    (folder / "note").write_text("{}")
-    with pytest.raises(SinkError, match="note: a damaged note .*: remove it, with its folder"):
+    note = folder / "note"
+    note.unlink()
+    if what == "a folder":
+        note.mkdir()
+    elif what == "a FIFO":
+        os.mkfifo(note)
+    elif what == "a link that leads nowhere":
+        note.symlink_to("nowhere")
+    else:
+        note.write_text("{}" if what == "damaged" else " " * (2 << 20))
+    with pytest.raises(SinkError, match="note: (a damaged|no) note .*: remove it, with its folder"):
         started(make(tmp_path), TWELVE).before_checkpoint(TWELVE)
 
 

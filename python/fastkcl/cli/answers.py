@@ -56,7 +56,7 @@ def check_answers(emitter: Any) -> None:  # noqa: ANN401 - botocore has no types
         emitter: of the session's events, with a method `register`. Clients that are there already are not checked.
     """
     from fastkcl.kinesis.failures import BODY
-    from fastkcl.kinesis.sessions import remember_token
+    from fastkcl.masking import remember_token
 
     urls: dict[str, str] = {}
     seen_records = False

@@ -6,13 +6,13 @@ from functools import cache
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
-from fastkcl.masking import remember, without_sent
+from fastkcl.masking import remember_token, without_sent
 from fastkcl.stdio.given_files import check_bundle, check_tokens
 
 if TYPE_CHECKING:
     from aiobotocore.session import AioSession
 
-__all__ = ["check_session", "has_http_session", "masked", "new_session", "remember_token"]
+__all__ = ["check_session", "has_http_session", "masked", "new_session"]
 
 
 def new_session() -> AioSession:
@@ -38,11 +38,6 @@ def masked(client: Any) -> Any:  # noqa: ANN401
     client.meta.events.register("before-send", remember_token)
     client.meta.events.register("after-call", _mask)
     return client
-
-
-def remember_token(request: Any, **_: Any) -> None:  # noqa: ANN401 - of botocore, or of aiobotocore
-    """Have the session's token of a request masked, if it comes back."""
-    remember(request.headers.get("X-Amz-Security-Token"))
 
 
 def _mask(http_response: Any, parsed: Any, **_: Any) -> None:  # noqa: ANN401

@@ -10,6 +10,7 @@ before that can leave an entry whose files are empty.
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 from datetime import date
 from itertools import groupby
@@ -25,6 +26,7 @@ from fastkcl.tables.object_store import ObjectStore, S3Storage
 from fastkcl.tables.parquet.table import store_of
 from fastkcl.tables.posix_store import PosixStore
 from fastkcl.tables.storage import file_status
+from fastkcl.tables.store import StoreError
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -33,6 +35,7 @@ __all__ = ["Compacted", "compact_delta", "refuse_iceberg"]
 
 _LOOKS = 5
 """At a log that is cleaned up meanwhile."""
+_PAUSE = 0.2  # seconds, after the first of them
 _REFUSED = {
     "ParquetTable": "its readers list its files, so they would see the small ones and the large one: write a DeltaTable"
     " to have them compacted, or larger files by a larger max_age",
@@ -172,9 +175,12 @@ class _Kept:
         for look in range(1, _LOOKS + 1):
             try:
                 self._keep_log(table)
-            except FileNotFoundError:  # cleaned up between the look and the sync
+            except FileNotFoundError as error:  # cleaned up between the look and the sync
                 if look == _LOOKS:
-                    raise
+                    raise StoreError(
+                        f"{error.filename}: the log's files go while they are synced: is it cleaned up? Try again"
+                    ) from None
+                time.sleep(_PAUSE * look)
             else:
                 break
 

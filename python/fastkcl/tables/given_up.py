@@ -114,7 +114,10 @@ def given_up(store: Store, key: str, remedy: str = "remove it") -> GivenUp | Non
         SinkError: it is damaged, or no file.
         OSError: it cannot be read.
     """
-    text = store.read(key, _MOST_BYTES)
+    try:
+        text = store.read(key, _MOST_BYTES)
+    except SinkError as error:
+        raise SinkError(f"{store.url}/{key}: no note of records given up ({error}): {remedy}") from None
     return None if text is None else noted(text, f"{store.url}/{key}", remedy)
 
 

@@ -76,6 +76,8 @@ class ShardTable(Target[R], Generic[R]):
         self._new_records = 0
         self._has_note = True  # perhaps: of records that were given up, which later commits may have
         self._used = threading.Lock()  # the table
+        self._writes = 0
+        self._waited_for = 0  # the last write that a checkpoint has waited for in vain
         self._ask()
         if checkpoint is not None:
             self._check_gap(checkpoint, accept_gap=accept_gap)
@@ -105,6 +107,7 @@ class ShardTable(Target[R], Generic[R]):
     def store(self, rows: R, attempt: int) -> None:
         """Write rows."""
         with self._used:
+            self._writes += 1
             self._unsure = False
             self._upto = self._write(rows, attempt)
 
@@ -161,6 +164,7 @@ class ShardTable(Target[R], Generic[R]):
 
         Returns:
             Whether the checkpoint may be made. False: a write is under way, so the table was not looked at; ask again.
+            Each write is waited for once, some seconds.
 
         Raises:
             SinkError: the table, or the note, is damaged.
@@ -169,7 +173,15 @@ class ShardTable(Target[R], Generic[R]):
         table = self._table
         if not isinstance(table, KeepsPositions) or not (self._has_note or self._lacks(position)):
             return True
-        if not self._used.acquire(timeout=_WAIT_SECONDS):
+        if not self._used.acquire(timeout=0 if self._waited_for == self._writes else _WAIT_SECONDS):
+            if self._waited_for != self._writes:
+                self._waited_for = self._writes
+                logger().warning(
+                    "%s: no checkpoint at %s until the write under way has ended: records before it were given up, and"
+                    " the note of them has to be looked at first",
+                    self._shard.shard_id,
+                    place(position),
+                )
             return False
         try:
             if self._lacks(position):

@@ -117,7 +117,10 @@ class RedisCheckPointer(LeasedCheckPointer):
         self._calls: set[asyncio.Future[Any]] = set()
         self._is_cluster = is_cluster or (client is not None and hasattr(client, "nodes_manager"))
         self._own = client is None
-        remember_properties(getattr(getattr(client, "connection_pool", client), "connection_kwargs", {}))
+        options = getattr(getattr(client, "connection_pool", client), "connection_kwargs", {})
+        remember_properties(options)
+        if isinstance(password := getattr(options.get("credential_provider"), "password", None), str):
+            remember_lasting(password)
         self._client: Any = _connect(is_cluster) if client is None else client
 
     def _key(self, shard_id: str) -> str:

@@ -11,11 +11,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from fastkcl import ConfigurationError
 from fastkcl.checks import check_sendable
-from fastkcl.masking import remember_properties, without_users
+from fastkcl.masking import remember_properties, remember_token, without_users
 from fastkcl.stdio.given_files import fault_of_pipe
 from fastkcl.tables.base import SinkError, in_one_line
 from fastkcl.tables.iceberg.sqlite import make_durable
@@ -78,10 +79,6 @@ def open_catalog(catalog: Mapping[str, str]) -> Catalog:
     name = catalog.get("name", "default")
     options = {**_stripped(name), **{name: value for name, value in catalog.items() if name != "name"}}
     remember_properties(options)
-    if options.get("type", "").lower() != "sql":
-        for variable in _BUNDLES:
-            if fault := fault_of_pipe(os.environ.get(variable), variable):
-                raise ConfigurationError(fault)
     try:
         opened = asked("open the catalog", lambda: _loaded(name, {**options, "py-io-impl": _IO}))
     except (ImportError, NotInstalledError) as error:
@@ -91,6 +88,8 @@ def open_catalog(catalog: Mapping[str, str]) -> Catalog:
     if type(opened).__name__ not in _CLASSES:
         raise ConfigurationError(f"catalog: tables cannot be written in a {type(opened).__name__}: give {_CHOICES}")
     remember_properties(opened.properties)  # the server's among them
+    if (client := getattr(opened, "glue", None)) is not None:
+        client.meta.events.register("before-send", remember_token)
     make_durable(opened)
     return opened
 
@@ -102,15 +101,35 @@ def _loaded(name: str, options: Mapping[str, str]) -> Catalog:
 
     configured: dict[str, Any] = {**(Config().get_catalog_config(name) or {}), **options}
     kind = configured.get("type") or infer_catalog_type(name, configured)
-    if (
-        getattr(kind, "value", str(kind)).lower() != "rest"
-        or "py-catalog-impl" in configured
-        or "uri" not in configured
-    ):
+    kind = getattr(kind, "value", str(kind)).lower()
+    _refuse_pipes(kind, configured)
+    if kind != "rest" or "py-catalog-impl" in configured or "uri" not in configured:
         return load_catalog(name, **options)
     from fastkcl.tables.iceberg.rest import RestCatalog
 
     return RestCatalog(name, **configured)
+
+
+def _refuse_pipes(kind: str, configured: Mapping[str, Any]) -> None:
+    """See that no file of a catalog's connections is a pipe: each connection would open it, and wait for ever.
+
+    Raises:
+        ConfigurationError: one is.
+    """
+    files = [] if kind == "sql" else [(variable, os.environ.get(variable)) for variable in _BUNDLES]
+    if kind == "rest" and isinstance(trusted := configured.get("ssl"), Mapping):
+        files.append(("ssl.cabundle", trusted.get("cabundle")))
+        if isinstance(own := trusted.get("client"), Mapping):
+            files += [(f"ssl.client.{what}", own.get(what)) for what in ("cert", "key")]
+    if kind == "glue":
+        from botocore.session import Session
+
+        profile = configured.get("glue.profile-name") or configured.get("client.profile-name")
+        with suppress(Exception):  # the client says so
+            files.append(("ca_bundle of the profile", Session(profile=profile).get_config_variable("ca_bundle")))
+    for what, path in files:
+        if isinstance(path, str) and (fault := fault_of_pipe(path, what)):
+            raise ConfigurationError(fault)
 
 
 def _stripped(name: str) -> dict[str, str]:
