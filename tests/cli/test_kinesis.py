@@ -17,12 +17,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from aws_commands import COMMANDS, environment
 from botocore.exceptions import EndpointConnectionError
 from click.testing import CliRunner
 from fastkcl.cli import aws as cli_aws
 from fastkcl.cli.main import cli
 from fastkcl.local_aws import Fault, LocalAws
-from http_servers import request_of, server
+from http_servers import page, request_of, server
 from local_aws_helpers import client, make_stream, new_name, read, server_of, shards
 from waiting import PATIENCE, wait_until
 
@@ -33,13 +34,6 @@ COMMAND = [sys.executable, "-m", "fastkcl", "kinesis"]
 def stream(request: pytest.FixtureRequest) -> str:
     """A new stream of two shards."""
     return make_stream(server_of(request), 2)
-
-
-def environment() -> dict[str, str]:
-    """Without anything of AWS."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
-    nowhere = {"AWS_CONFIG_FILE": os.devnull, "AWS_SHARED_CREDENTIALS_FILE": os.devnull}
-    return {**kept, **nowhere, "AWS_EC2_METADATA_DISABLED": "true"}
 
 
 def command(aws: LocalAws, *args: str) -> list[str]:
@@ -141,72 +135,6 @@ def test_a_service_that_is_not_there(args: list[str]) -> None:
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.endswith("is `fastkcl local-aws` running there?\n")
     assert len(done.stderr.splitlines()) == 1
-
-
-PAGE = b"<html>\x1b[31mPlease sign in</html>"
-
-
-def page(status: int, body: bytes, header: str = "") -> bytes:
-    length = "" if status == 204 else f"Content-Length: {len(body)}\r\n"
-    return f"HTTP/1.1 {status} X\r\n{length}{header}\r\n".encode() + body
-
-
-NESTED = {"StreamDescription": {}, "StreamDescriptionSummary": {}, "Shards": [{}], "TableNames": [5]}
-TYPES = {
-    "StreamDescription": [],
-    "StreamDescriptionSummary": 7,
-    "Shards": "x",
-    "TableNames": 3,
-    "Table": 5,
-    "Items": {},
-}
-NOT_AWS = {
-    "page": page(200, PAGE),
-    "no UTF-8": page(200, b"\xe4"),
-    "null": page(200, b"null"),
-    "list": page(200, b"[]"),
-    "deep": page(200, b"[" * 100_000),
-    "types": page(200, json.dumps({"StreamNames": 5, "HasMoreStreams": "x", **TYPES}).encode()),
-    "nested": page(200, json.dumps({"StreamNames": [5], "HasMoreStreams": False, **NESTED}).encode()),
-    "201": page(201, PAGE),
-    "204": page(204, b""),
-    "302": page(302, b"", "Location: http://127.0.0.1:9/\r\n"),
-    "403 and no UTF-8": page(403, b"<html>\xe4</html>"),
-    "400 and no name": page(400, b'{"__type": 5}'),
-    "407": page(407, b""),
-}
-COMMANDS = [
-    ["kinesis", "list"],
-    ["kinesis", "describe", "s", "--json"],
-    ["kinesis", "tail", "s"],
-    ["kinesis", "put", "s", "1"],
-    ["kinesis", "groups", "list", "-c", "dynamodb"],
-    ["kinesis", "groups", "describe", "g", "s", "-c", "kcl"],
-    ["put", "s", "--profile", "iot"],
-    ["load", "s", "table"],
-]
-
-
-@pytest.mark.parametrize("args", COMMANDS, ids=" ".join)
-def test_an_answer_that_is_not_aws_s(tmp_path: Path, args: list[str]) -> None:
-    """A page of a proxy; some were a traceback, and for others `tail` and `put` took 40 s, or never ended."""
-    keys = {"AWS_ACCESS_KEY_ID": "x", "AWS_SECRET_ACCESS_KEY": "x", "AWS_DEFAULT_REGION": "us-east-1"}
-    command = [sys.executable, "-m", "fastkcl", *args]
-    all_of_them = args[1] in ("list", "tail")  # by boto3 and by aiobotocore
-    for name in NOT_AWS if all_of_them else ("page", "nested", "403 and no UTF-8"):
-
-        def talk(link: socket.socket, _: int, answer: bytes = NOT_AWS[name]) -> None:
-            while request_of(link):
-                link.sendall(answer)
-
-        with server(talk) as address:
-            env = environment() | keys | {"AWS_ENDPOINT_URL": f"http://{address}"}
-            done = subprocess.run(command, capture_output=True, timeout=20, cwd=tmp_path, env=env)
-        assert (done.returncode, done.stdout) == (2, b""), name
-        assert done.stderr.startswith(b"Error: the answer to "), name
-        assert b"something else that is not AWS, has answered http://127.0.0.1:" in done.stderr, name
-        assert b"look at --endpoint-url, AWS_ENDPOINT_URL and HTTPS_PROXY" in done.stderr, name
-        assert len(done.stderr.splitlines()) == 1, name
 
 
 TOKEN = "FwoGZXIv/YXdz+TOKEN="

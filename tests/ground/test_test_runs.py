@@ -33,7 +33,6 @@ LISTED = {
     ("support/waiting.py", "step"): "between two looks of a wait for an event",
     ("kcl/test_run.py", "seconds"): "the sleep that a test puts in the place of a longer one",
     ("kinesis/test_balance.py", "1.1"): "a table stamps renewals with whole seconds, and two are to differ",
-    ("kinesis/test_busy.py", "1"): "a body of a loop that blocks, which is the subject",
     ("kinesis/test_acknowledging.py", "random.Random(record.sequence_number).random() / 20"): "0.05 s at most",
     ("kinesis/test_parallel_puts.py", "pauses.random() / 200"): "0.005 s at most",
     ("kinesis/test_histories.py", "self.random.choice([0, 0.01, 0.5])"): "the work that a program does with a record",

@@ -28,6 +28,12 @@ def request_of(link: socket.socket) -> bytes:
     return head + b"\r\n\r\n" + body
 
 
+def page(status: int, body: bytes, header: str = "") -> bytes:
+    """A whole answer."""
+    length = "" if status == 204 else f"Content-Length: {len(body)}\r\n"
+    return f"HTTP/1.1 {status} X\r\n{length}{header}\r\n".encode() + body
+
+
 @contextmanager
 def server(talk: Talk, context: ssl.SSLContext | None = None) -> Iterator[str]:
     """A server that has `talk` with each connection, which is given its number; its address."""
