@@ -313,6 +313,32 @@ def test_a_checkpoint_beside_a_write_waits_for_it(
     started(make(tmp_path), Position("15", 0))
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_checkpoint_of_what_is_stored_waits_for_no_later_write(tmp_path: Path, kind: str) -> None:
+    """A new shard, whose writes follow each other without a pause, got no checkpoint."""
+    make, write, _ = KINDS[kind]
+    table = make(tmp_path)
+    writes, may_end = threading.Event(), threading.Event()
+
+    def append(rows: Any, _: int) -> Position:
+        first, last = (int(each.sequence_number) for each in (rows.first_position, rows.last_position))
+        if first > 1:
+            writes.set()
+            assert may_end.wait(30)
+        write(table, range(first, last + 1))
+        return Position(str(last), 0)
+
+    running = ShardTable(table, append, SHARD, legacy=False, dropped=lambda _: None)
+    running.store(arrived(range(1, 10)), 1)
+    writer = threading.Thread(target=running.store, args=(arrived(range(10, 13)), 1))
+    writer.start()
+    assert writes.wait(30)
+    assert running.before_checkpoint(NINE)
+    may_end.set()
+    writer.join(30)
+    assert running.before_checkpoint(TWELVE)
+
+
 def test_a_role_that_must_not_change_a_namespace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A note from before the table is there; the table has one of its own from then on."""
     place = sql_posix(tmp_path)

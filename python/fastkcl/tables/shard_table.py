@@ -75,6 +75,7 @@ class ShardTable(Target[R], Generic[R]):
         self._dropped_told = 0
         self._new_records = 0
         self._has_note = True  # perhaps: of records that were given up, which later commits may have
+        self._note_follows = False  # it has followed the table since the last write
         self._used = threading.Lock()  # the table
         self._writes = 0
         self._waited_for = 0  # the last write that a checkpoint has waited for in vain
@@ -85,6 +86,7 @@ class ShardTable(Target[R], Generic[R]):
             return
         if isinstance(table, KeepsPositions):
             self._has_note = table.given_up() is not None
+            self._note_follows = not self._has_note
         logger().info("%s: the table has records up to %s", shard.shard_id, place(self._upto))
         if legacy and self._upto.sub_sequence_number is not None:
             logger().warning(
@@ -105,11 +107,19 @@ class ShardTable(Target[R], Generic[R]):
         return rows if self._upto is None else rows.after(self._upto)
 
     def store(self, rows: R, attempt: int) -> None:
-        """Write rows."""
+        """Write rows, and have a note of records given up follow, so that their checkpoint waits for no later write."""
         with self._used:
             self._writes += 1
             self._unsure = False
-            self._upto = self._write(rows, attempt)
+            try:
+                upto = self._write(rows, attempt)
+            finally:
+                self._note_follows = False  # if it fails, the rows may be committed all the same
+            self._upto = upto
+            try:
+                self._follow()
+            except (OSError, SinkError):  # `before_checkpoint` tries it again
+                logger().debug("%s: the note of records given up", self._shard.shard_id, exc_info=True)
 
     def has(self, rows: R, error: Exception) -> bool:
         """Whether rows were committed before their write failed. Then they are neither written again nor given up."""
@@ -171,14 +181,14 @@ class ShardTable(Target[R], Generic[R]):
             OSError: it cannot be read, or the note not be written.
         """
         table = self._table
-        if not isinstance(table, KeepsPositions) or not (self._has_note or self._lacks(position)):
+        if not isinstance(table, KeepsPositions) or (self._note_follows and not self._lacks(position)):
             return True
         if not self._used.acquire(timeout=0 if self._waited_for == self._writes else _WAIT_SECONDS):
             if self._waited_for != self._writes:
                 self._waited_for = self._writes
                 logger().warning(
-                    "%s: no checkpoint at %s until the write under way has ended: records before it were given up, and"
-                    " the note of them has to be looked at first",
+                    "%s: no checkpoint at %s until the write under way has ended: the note of records that were given"
+                    " up is looked at first",
                     self._shard.shard_id,
                     place(position),
                 )
@@ -189,8 +199,8 @@ class ShardTable(Target[R], Generic[R]):
             if self._lacks(position):
                 table.give_up(position)
                 self._has_note = True
-            elif self._has_note:
-                self._has_note = table.gone_on()
+            else:
+                self._follow()
         finally:
             self._used.release()
         return True
@@ -248,6 +258,11 @@ class ShardTable(Target[R], Generic[R]):
 
     def _lacks(self, position: Position) -> bool:
         return self._upto is None or self._upto < position
+
+    def _follow(self) -> None:
+        if self._has_note and isinstance(self._table, KeepsPositions):
+            self._has_note = self._table.gone_on()
+        self._note_follows = True
 
     def _ask(self) -> None:
         self._upto = self._table.open(self._shard)
