@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import re
 import socket
 import threading
 import zlib
+from base64 import b64encode
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -15,10 +17,12 @@ from pathlib import Path
 import pytest
 import yaml
 from click.testing import CliRunner
+from fastkcl import http_bodies
 from fastkcl.cli.main import cli
 from http_servers import request_of, server
 
 rest = pytest.importorskip("fastkcl.tables.iceberg.rest")
+catalog = pytest.importorskip("fastkcl.tables.iceberg.catalog")
 
 
 def echo(seen: list[str]) -> Callable[[socket.socket, int], None]:
@@ -118,28 +122,108 @@ def test_a_token_that_a_server_of_tokens_has_given(tmp_path: Path, monkeypatch: 
         assert "nobody has …" in inspect("name=mine")
 
 
-@pytest.mark.parametrize("is_of_tokens", [False, True])
-@pytest.mark.parametrize("drips", [False, True])
-def test_a_server_that_is_silent(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, drips: bool, is_of_tokens: bool
-) -> None:
-    """It was waited for without an end."""
-    monkeypatch.setattr(rest, "ANSWER_SECONDS" if drips else "SILENT_SECONDS", 0.3)
-    ends = threading.Event()
+BODY = "HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n"
+PACKED = "HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nTransfer-Encoding: chunked\r\n\r\n"
+DRIPS = {
+    "silent": ("", b""),
+    "status line": ("HTTP/1.1 200 ", b"O"),
+    "headers": ("HTTP/1.1 200 OK\r\n", b"A: b\r\n"),
+    "body": (BODY, b" "),
+    "packed": (PACKED, b"14\r\n" + gzip.compress(b"", mtime=0) + b"\r\n"),
+}
+"""How a server begins, and what it sends on and on."""
 
+
+def talks_on(begins: str, drip: bytes, ends: threading.Event) -> Callable[[socket.socket, int], None]:
     def talk(link: socket.socket, _: int) -> None:
         request_of(link)
-        link.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n" if drips else b"")
         with suppress(OSError):
+            link.sendall(begins.encode())
             while not ends.wait(0.05):
-                link.sendall(b" " * drips)
+                link.sendall(drip)
 
-    with server(talk) as address:
+    return talk
+
+
+@pytest.mark.parametrize("is_of_tokens", [False, True])
+@pytest.mark.parametrize("name", DRIPS)
+def test_a_server_that_is_silent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, is_of_tokens: bool
+) -> None:
+    """It was waited for without an end."""
+    monkeypatch.setattr(rest, "SILENT_SECONDS" if name == "silent" else "ANSWER_SECONDS", 0.3)
+    ends = threading.Event()
+    with server(talks_on(*DRIPS[name], ends)) as address:
         configured(monkeypatch, tmp_path, address, **({"auth": oauth2(address)} if is_of_tokens else {}))
         said = inspect("name=mine")
         ends.set()
-    assert ("the catalog's answer takes more than 0.3 s" if drips else "Read timed out. (read timeout=0.3)") in said
+    expected = (
+        "Read timed out. (read timeout=0.3)" if name == "silent" else "the catalog's answer takes more than 0.3 s"
+    )
+    assert expected in said
     assert "is the catalog reachable" in said
+
+
+@pytest.mark.parametrize("name", [*DRIPS, "endless"])
+def test_an_answer_of_glue_without_an_end(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.setattr(http_bodies, "_SECONDS", 5 if name == "endless" else 0.3)
+    monkeypatch.setattr(http_bodies, "_MOST_BYTES", 1 << 20)
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIA")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "key")
+    ends = threading.Event()
+    begins, drip = DRIPS["body"] if name == "endless" else DRIPS[name]
+    if name == "endless":
+        begins, drip = begins.replace("1000000", "9000000"), b" " * (1 << 20)
+    with server(talks_on(begins, drip, ends)) as address:
+        said = inspect("type=glue", "client.region=eu-west-1", f"glue.endpoint=http://{address}")
+        ends.set()
+    fault = "has more than 1 MiB" if name == "endless" else "takes more than 0.3 s"
+    assert f"the answer of http://{address}/ to GetTable {fault}" in said
+
+
+def test_a_catalog_chooses_no_code_and_no_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """pyiceberg takes properties of the server's as its own: this one would start a program."""
+    os.mkfifo(tmp_path / "ca.pem")
+    made = {"type": "custom", "impl": "subprocess.Popen", "custom": {"args": ["touch", str(tmp_path / "made")]}}
+    config = {"defaults": {"auth": made}, "overrides": {"auth": made, "ssl": {"cabundle": str(tmp_path / "ca.pem")}}}
+    config["overrides"]["py-io-impl"] = "subprocess.Popen"
+
+    def talk(link: socket.socket, _: int) -> None:
+        is_config = b"/v1/config" in request_of(link).partition(b"\r\n")[0]
+        body = json.dumps(config if is_config else {"error": {"message": "none", "type": "NoSuchTableException"}})
+        status = "200 OK" if is_config else "404 No"
+        link.sendall(f"HTTP/1.1 {status}\r\nConnection: close\r\nContent-Length: {len(body)}\r\n\r\n{body}".encode())
+
+    with server(talk) as address:
+        configured(monkeypatch, tmp_path, address)
+        inspect("name=mine")
+        opened = catalog.open_catalog({"name": "mine"})
+    assert not (tmp_path / "made").exists()
+    assert opened.properties["py-io-impl"] == catalog._IO
+    assert not {"auth", "ssl"} & set(opened.properties)
+
+
+@pytest.mark.parametrize("expires", [600, "600", None])
+def test_tokens_for_a_secret_that_is_not_ascii(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, expires: object
+) -> None:
+    seen: list[str] = []
+
+    def talk(link: socket.socket, _: int) -> None:
+        request = request_of(link).decode()
+        seen.extend(re.findall(r"(?i)^authorization: (.*?)\r", request, re.MULTILINE))
+        is_asked = "/oauth/" in request.partition("\r\n")[0]
+        given = {"access_token": "GIVEN-SECRET-TOKEN", **({} if expires is None else {"expires_in": expires})}
+        body = json.dumps(given if is_asked else {"error": {"message": "no", "type": "Denied"}})
+        status = "200 OK" if is_asked else "403 No"
+        link.sendall(f"HTTP/1.1 {status}\r\nConnection: close\r\nContent-Length: {len(body)}\r\n\r\n{body}".encode())
+
+    with server(talk) as address:
+        auth = oauth2(address)
+        auth["oauth2"] |= {"client_secret": "zażółć", **({"expires_in": 300} if expires is None else {})}  # type: ignore[operator]
+        configured(monkeypatch, tmp_path, address, auth=auth)
+        inspect("name=mine")
+    assert seen[:2] == [f"Basic {b64encode('me:zażółć'.encode()).decode()}", "Bearer GIVEN-SECRET-TOKEN"]
 
 
 @pytest.mark.parametrize("kind", ["rest", "glue"])

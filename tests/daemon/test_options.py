@@ -186,6 +186,16 @@ class TestFile:
             ("empty", "", f"{path}, line 8"),
         ]
 
+    @pytest.mark.parametrize("line", [b"a\\\n", b"a" * 100 + b"\\\n"])
+    def test_a_value_that_goes_on_in_many_lines(self, tmp_path: Path, line: bytes) -> None:
+        """The library looks through all of it at each line: 75 kB took 8 s, and it is let have 16 MiB."""
+        path = tmp_path / "p"
+        path.write_bytes(b"streamName = " + line * 50_000)
+        with pytest.raises(OptionsError, match="p, line [0-9]+: a value that goes on in more than 1,000 lines"):
+            read_file(path)
+        path.write_bytes(b"streamName = " + b"a\\\r\n" * 1_000)
+        assert [source.value for source in read_file(path)] == ["a" * 1_000]
+
     def test_what_is_written_is_read_back(self, tmp_path: Path) -> None:
         values = {"tableName": " lead\u00e9 🎉 #x=y:z\\", "workerId": "a\tb"}
         path = tmp_path / "daemon.properties"

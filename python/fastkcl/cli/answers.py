@@ -11,16 +11,10 @@ Credentials may be other services' answers, e.g. of STS, in XML. They are only s
 from __future__ import annotations
 
 import binascii
-import contextlib
 import json
-from collections.abc import Iterator
 from typing import Any
 
 __all__ = ["bound_answers", "check_answers"]
-
-_MOST_BYTES = 16 << 20
-"""Of an answer: the largest, of ListShards or Query, have a few MB."""
-_PART = 65_536
 
 _BEGINNING = 64
 _SERVICES = ("kinesis", "dynamodb")
@@ -88,41 +82,9 @@ def check_answers(emitter: Any) -> None:  # noqa: ANN401 - botocore has no types
 
 def bound_answers(client: Any) -> None:  # noqa: ANN401 - of botocore
     """Have a client read no more than an answer of AWS may have; botocore reads it to its end, if it has one."""
-    http = client._endpoint.http_session
+    from fastkcl.http_bodies import bound_client
 
-    def send(event_name: str, request: Any, **_: object) -> Any:  # noqa: ANN401
-        request.stream_output = True
-        response = http.send(request)
-        body = bytearray()
-        with _named_by_botocore(request):
-            for part in response.raw.stream(_PART):
-                body += part
-                if len(body) > _MOST_BYTES:
-                    break
-        if len(body) > _MOST_BYTES:
-            response.raw.close()
-            raise _error(event_name.rpartition(".")[2], f"has more than {_MOST_BYTES >> 20} MiB", request.url)
-        response._content = bytes(body)
-        return response
-
-    client.meta.events.register_last("before-send", send)
-
-
-@contextlib.contextmanager
-def _named_by_botocore(request: Any) -> Iterator[None]:  # noqa: ANN401
-    """Errors of reading a body, as botocore has them, and tries again: of a connection that breaks, for example."""
-    from botocore.exceptions import ConnectionClosedError, HTTPClientError, ReadTimeoutError
-    from urllib3.exceptions import HTTPError, ProtocolError
-    from urllib3.exceptions import ReadTimeoutError as LateError
-
-    try:
-        yield
-    except LateError as error:
-        raise ReadTimeoutError(endpoint_url=request.url, error=error) from error
-    except ProtocolError as error:
-        raise ConnectionClosedError(error=error, request=request, endpoint_url=request.url) from error
-    except (HTTPError, OSError) as error:
-        raise HTTPClientError(error=error) from error
+    bound_client(client, _error)
 
 
 def _error(call: str, fault: str, url: str) -> Exception:

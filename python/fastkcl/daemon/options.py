@@ -41,6 +41,8 @@ __all__ = [
 ]
 
 _MOST_BYTES = 16 << 20  # of a properties file
+_MOST_LINES, _MOST_BYTES_IN_LINES = 1000, 1 << 16
+"""Of a value that goes on in further lines: each is looked for in all that came before."""
 
 EXECUTABLE = "executableName"
 """The key of the child's command."""
@@ -135,8 +137,10 @@ def read_file(path: Path) -> list[Source]:
     found: list[Source] = []
     line = 1
     try:
+        text = read_given(path, _MOST_BYTES)
+        _check_lines(text, path)
         # Java reads these files as ISO 8859-1, and so does the library with bytes.
-        for element in javaproperties.parse(read_given(path, _MOST_BYTES)):
+        for element in javaproperties.parse(text):
             if isinstance(element, javaproperties.KeyValue):
                 found.append(Source(element.key, element.value, f"{path}, line {line}"))
             line += element.source.count("\n")
@@ -145,6 +149,23 @@ def read_file(path: Path) -> list[Source]:
     except javaproperties.InvalidUEscapeError as error:
         raise OptionsError([f"{path}, line {line}: {error}"]) from None
     return found
+
+
+def _check_lines(text: bytes, path: Path) -> None:
+    lines = size = 0
+    for number, line in enumerate(text.splitlines(), 1):
+        if not line.endswith(b"\\"):
+            lines = size = 0
+            continue
+        lines += 1
+        size += len(line)
+        if lines > _MOST_LINES or (lines > 1 and size > _MOST_BYTES_IN_LINES):
+            raise OptionsError(
+                [
+                    f"{path}, line {number}: a value that goes on in more than {_MOST_LINES:,} lines, or with more than"
+                    f" {_MOST_BYTES_IN_LINES >> 10} KiB: write it in one line"
+                ]
+            )
 
 
 def executable_name(command: Sequence[str]) -> str:

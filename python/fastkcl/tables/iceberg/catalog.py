@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from fastkcl import ConfigurationError
 from fastkcl.checks import check_sendable
+from fastkcl.http_bodies import bound_client
 from fastkcl.masking import remember_properties, remember_token, without_users
 from fastkcl.stdio.given_files import fault_of_pipe
 from fastkcl.tables.base import SinkError, in_one_line
@@ -90,6 +91,7 @@ def open_catalog(catalog: Mapping[str, str]) -> Catalog:
     remember_properties(opened.properties)  # the server's among them
     if (client := getattr(opened, "glue", None)) is not None:
         client.meta.events.register("before-send", remember_token)
+        bound_client(client, lambda call, fault, url: StoreError(f"the answer of {url} to {call} {fault}"))
     make_durable(opened)
     return opened
 

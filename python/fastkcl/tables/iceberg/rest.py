@@ -3,31 +3,44 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from base64 import b64encode
+from collections.abc import Callable
 from functools import partial
 from typing import Any, Final
 
 from pyiceberg.catalog.rest import RestCatalog as ItsRestCatalog
 from pyiceberg.catalog.rest.auth import OAuth2AuthManager
+from pyiceberg.io import FileIO
+from pyiceberg.typedef import EMPTY_DICT, Properties
 from requests import PreparedRequest, RequestException, Response, Session
 from urllib3.exceptions import HTTPError
 
+from fastkcl.http_bodies import BodyError, answered
 from fastkcl.masking import remember
 
 __all__ = ["ANSWER_SECONDS", "CONNECT_SECONDS", "MOST_BYTES", "SILENT_SECONDS", "RestCatalog"]
 
 MOST_BYTES: Final = 256 << 20
 """Of an answer: the metadata of a table with 100,000 snapshots has some 50 MB."""
-_PART: Final = 1 << 16
 CONNECT_SECONDS: Final = 10
 SILENT_SECONDS: Final = 60
 """A commit takes a server some seconds, beside others."""
 ANSWER_SECONDS: Final = 300
 """For all of an answer."""
+_OURS: Final = ("auth", "ssl", "py-io-impl", "py-catalog-impl")
+"""Properties that choose code, or files of this machine: no server gives them."""
 
 
 class RestCatalog(ItsRestCatalog):
     """As pyiceberg's."""
+
+    def _fetch_config(self) -> None:
+        mine = {name: self.properties[name] for name in _OURS if name in self.properties}
+        super()._fetch_config()
+        self.properties = {name: value for name, value in self.properties.items() if name not in _OURS} | mine
+
+    def _load_file_io(self, properties: Properties = EMPTY_DICT, location: str | None = None) -> FileIO:
+        return super()._load_file_io({name: properties[name] for name in properties if name not in _OURS}, location)
 
     def _config_headers(self, session: Session) -> None:
         """Called first of all, before a token is asked for."""
@@ -55,46 +68,30 @@ def _bound(session: Session) -> None:
 def _send(send: Callable[..., Response], request: PreparedRequest, **options: Any) -> Response:  # noqa: ANN401
     token = request.headers.get("Authorization", "")
     remember((token.decode("latin-1") if isinstance(token, bytes) else token).partition(" ")[2])
-    patience = (CONNECT_SECONDS, SILENT_SECONDS)
-    ends = time.monotonic() + ANSWER_SECONDS
+    given = {**options, "timeout": options.get("timeout") or (CONNECT_SECONDS, SILENT_SECONDS), "stream": True}
     try:
-        response = send(request, **{**options, "timeout": options.get("timeout") or patience, "stream": True})
+        response, body = answered(lambda: send(request, **given), MOST_BYTES, ANSWER_SECONDS, unpack=True)
+    except BodyError as error:
+        raise RequestException(f"the catalog's answer {error}", request=request) from None
+    except HTTPError as error:
+        raise RequestException(error, request=request) from error
     finally:
         remember(request.headers.get("X-Amz-Security-Token"))  # signed on the way
-    body = bytearray()
-    for part in _parts(response):
-        body += part
-        if len(body) > MOST_BYTES:
-            response.close()
-            raise RequestException(f"the catalog's answer has more than {MOST_BYTES >> 20} MiB", request=request)
-        if time.monotonic() > ends:
-            response.close()
-            raise RequestException(f"the catalog's answer takes more than {ANSWER_SECONDS} s", request=request)
-    response._content = bytes(body)
+    response._content = body
     return response
 
 
-def _parts(response: Response) -> Iterator[bytes]:
-    if not hasattr(response.raw, "read1"):  # of urllib3 before 2: each part is waited for until it is whole
-        yield from response.iter_content(_PART)
-        return
-    try:
-        while part := response.raw.read1(_PART, decode_content=True):
-            yield part
-    except HTTPError as error:
-        raise RequestException(error) from error
-
-
 def _refresh(provider: Any) -> None:  # noqa: ANN401 - an OAuth2TokenProvider, whose own way has no bounds
+    pair = f"{provider.client_id}:{provider.client_secret}"
+    sent = {"grant_type": "client_credentials", **({"scope": provider.scope} if provider.scope else {})}
     with Session() as session:
         _bound(session)
-        session.auth = (provider.client_id, provider.client_secret)
-        sent = {"grant_type": "client_credentials", **({"scope": provider.scope} if provider.scope else {})}
-        answer = session.post(provider.token_url, data=sent)
+        header = {"Authorization": f"Basic {b64encode(pair.encode()).decode()}"}
+        answer = session.post(provider.token_url, data=sent, headers=header)
         answer.raise_for_status()
         given = answer.json()
     lasts = given.get("expires_in", provider.expires_in)
     if lasts is None:
-        raise ValueError(f"{provider.token_url}: gives a token without expires_in: give the catalog one")
+        raise ValueError(f"{provider.token_url}: gives a token without expires_in: give the catalog's oauth2 one")
     provider._token = given["access_token"]
-    provider._expires_at = time.monotonic() + lasts - provider.refresh_margin
+    provider._expires_at = time.monotonic() + float(lasts) - float(provider.refresh_margin)  # texts, of a file

@@ -1,0 +1,111 @@
+"""Answers of HTTP servers, waited for and read up to a bound.
+
+The clients' own timeouts are for each read. A server that sends a byte now and then, in its headers or its body, keeps
+them for ever; one that sends without an end takes all memory there is.
+"""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager, suppress
+from typing import Any, Final, TypeVar
+
+__all__ = ["BodyError", "answered", "bound_client"]
+
+R = TypeVar("R")
+
+_PART: Final = 1 << 16
+_MOST_BYTES: Final = 16 << 20
+"""Of an answer of AWS: the largest, of ListShards or Query, have a few MB."""
+_SECONDS: Final = 300
+
+
+class BodyError(Exception):
+    """What is wrong with an answer: ``has more than 16 MiB``."""
+
+
+def answered(send: Callable[[], R], most: int, seconds: float, *, unpack: bool = False) -> tuple[R, bytes]:
+    """An answer, and its body.
+
+    Args:
+        send: sends the request, in a thread of its own; its answer has urllib3's as `raw`, whose body is not read yet.
+        most: bytes of the body.
+        seconds: for all of it.
+        unpack: a body that the server has packed.
+
+    Raises:
+        BodyError: it has more, or takes longer.
+        Exception: of `send`, or urllib3's.
+    """
+    found: Future[tuple[R, bytes]] = Future()
+    began: list[Any] = []
+
+    def exchange() -> None:
+        try:
+            answer = send()
+            began.append(answer.raw)  # type: ignore[attr-defined]
+            found.set_result((answer, _read(began[0], most, unpack=unpack or None)))
+        except BaseException as error:
+            found.set_exception(error)
+
+    threading.Thread(target=exchange, name="fastkcl-http", daemon=True).start()
+    try:
+        return found.result(seconds)
+    except TimeoutError:
+        if found.done():  # its own
+            raise
+    with suppress(Exception):  # then its thread ends by itself
+        began[0]._connection.sock.shutdown(socket.SHUT_RDWR)
+    raise BodyError(f"takes more than {seconds:g} s")
+
+
+def bound_client(client: Any, fault: Callable[[str, str, str], Exception]) -> None:  # noqa: ANN401 - of botocore
+    """Have a client read no more than an answer of AWS may have; botocore reads it to its end, if it has one.
+
+    Args:
+        client: of botocore or boto3.
+        fault: the error of a call, of what is wrong with its answer, and of the URL.
+    """
+    http = client._endpoint.http_session
+
+    def send(event_name: str, request: Any, **_: object) -> Any:  # noqa: ANN401
+        request.stream_output = True
+        try:
+            with _named_by_botocore(request):
+                response, body = answered(lambda: http.send(request), _MOST_BYTES, _SECONDS)
+        except BodyError as error:
+            raise fault(event_name.rpartition(".")[2], str(error), request.url) from None
+        response._content = body
+        return response
+
+    client.meta.events.register_last("before-send", send)
+
+
+@contextmanager
+def _named_by_botocore(request: Any) -> Iterator[None]:  # noqa: ANN401
+    """Errors of reading a body, as botocore has them, and tries again: of a connection that breaks, for example."""
+    from botocore.exceptions import ConnectionClosedError, HTTPClientError, ReadTimeoutError
+    from urllib3.exceptions import HTTPError, ProtocolError
+    from urllib3.exceptions import ReadTimeoutError as LateError
+
+    try:
+        yield
+    except LateError as error:
+        raise ReadTimeoutError(endpoint_url=request.url, error=error) from error
+    except ProtocolError as error:
+        raise ConnectionClosedError(error=error, request=request, endpoint_url=request.url) from error
+    except (HTTPError, OSError) as error:
+        raise HTTPClientError(error=error) from error
+
+
+def _read(raw: Any, most: int, *, unpack: bool | None) -> bytes:  # noqa: ANN401 - of urllib3
+    body = bytearray()
+    for part in raw.stream(_PART, decode_content=unpack):
+        body += part
+        if len(body) > most:
+            raw.close()
+            raise BodyError(f"has more than {most >> 20} MiB")
+    return bytes(body)
