@@ -19,6 +19,7 @@ import yaml
 from click.testing import CliRunner
 from fastkcl import http_bodies
 from fastkcl.cli.main import cli
+from fastkcl.masking import without_sent
 from http_servers import request_of, server
 
 rest = pytest.importorskip("fastkcl.tables.iceberg.rest")
@@ -201,6 +202,9 @@ def test_a_catalog_chooses_no_code_and_no_files(tmp_path: Path, monkeypatch: pyt
     assert not (tmp_path / "made").exists()
     assert opened.properties["py-io-impl"] == catalog._IO
     assert not {"auth", "ssl"} & set(opened.properties)
+    given = {"py-io-impl": "subprocess.Popen", "s3.secret-access-key": "VENDED-SECRET-KEY"}  # of a table
+    assert type(opened._load_file_io(given)).__name__ == "StoreFileIO"
+    assert without_sent("no VENDED-SECRET-KEY") == "no …"
 
 
 @pytest.mark.parametrize("expires", [600, "600", None])

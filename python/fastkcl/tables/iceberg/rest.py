@@ -16,7 +16,7 @@ from requests import PreparedRequest, RequestException, Response, Session
 from urllib3.exceptions import HTTPError
 
 from fastkcl.http_bodies import BodyError, answered
-from fastkcl.masking import remember
+from fastkcl.masking import remember, remember_properties
 
 __all__ = ["ANSWER_SECONDS", "CONNECT_SECONDS", "MOST_BYTES", "SILENT_SECONDS", "RestCatalog"]
 
@@ -40,6 +40,7 @@ class RestCatalog(ItsRestCatalog):
         self.properties = {name: value for name, value in self.properties.items() if name not in _OURS} | mine
 
     def _load_file_io(self, properties: Properties = EMPTY_DICT, location: str | None = None) -> FileIO:
+        remember_properties(properties)
         return super()._load_file_io({name: properties[name] for name in properties if name not in _OURS}, location)
 
     def _config_headers(self, session: Session) -> None:
