@@ -33,7 +33,7 @@ demo: $(VENV)/.built
 ROOM ?=
 ORDER ?=
 SEED ?= $(shell date +%s)
-WORKERS ?= 6
+WORKERS ?= 8
 RERUNS := -p rerunfailures --reruns=2 --only-rerun='Python worker failed to connect back'
 PYTEST = $(BIN)/python -m pytest --numprocesses=$(WORKERS) --dist=worksteal --durations=20 $(RERUNS) \
 	$(if $(filter random,$(ORDER)),-p randomly --randomly-seed=$(SEED))
