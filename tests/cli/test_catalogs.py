@@ -222,6 +222,8 @@ def test_tokens_for_a_secret_that_is_not_ascii(
         status = "200 OK" if is_asked else "403 No"
         link.sendall(f"HTTP/1.1 {status}\r\nConnection: close\r\nContent-Length: {len(body)}\r\n\r\n{body}".encode())
 
+    (tmp_path / "netrc").write_text("machine 127.0.0.1 login other password OTHER")
+    monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
     with server(talk) as address:
         auth = oauth2(address)
         auth["oauth2"] |= {"client_secret": "zażółć", **({"expires_in": 300} if expires is None else {})}  # type: ignore[operator]

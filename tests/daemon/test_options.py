@@ -191,10 +191,12 @@ class TestFile:
         """The library looks through all of it at each line: 75 kB took 8 s, and it is let have 16 MiB."""
         path = tmp_path / "p"
         path.write_bytes(b"streamName = " + line * 50_000)
-        with pytest.raises(OptionsError, match="p, line [0-9]+: a value that goes on in more than 1,000 lines"):
+        with pytest.raises(OptionsError, match="p, line [0-9]+: too long a value that goes on line by line"):
             read_file(path)
         path.write_bytes(b"streamName = " + b"a\\\r\n" * 1_000)
         assert [source.value for source in read_file(path)] == ["a" * 1_000]
+        path.write_bytes(b"# a comment\\\n" * 5_000 + b"streamName = C:\\\\\n" * 5_000)
+        assert [source.value for source in read_file(path)] == ["C:\\"] * 5_000
 
     def test_what_is_written_is_read_back(self, tmp_path: Path) -> None:
         values = {"tableName": " lead\u00e9 🎉 #x=y:z\\", "workerId": "a\tb"}

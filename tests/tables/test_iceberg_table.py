@@ -6,6 +6,7 @@ import errno
 import json
 import sqlite3
 from collections.abc import Iterator
+from contextlib import suppress
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -280,6 +281,27 @@ def test_a_rollback(local: IcebergPlace) -> None:
         change.set_properties({"fastkcl.position.clicks/shardId-000000000000": f"3.0 {first}"})
     assert written(local, (1, 5)).open(SHARD) == Position("5", 0)
     assert local.numbers() == [1, 2, 3, 4, 5]
+
+
+@pytest.mark.parametrize(
+    ("name", "code"),
+    [
+        ("py-io-impl", "subprocess.Popen"),
+        ("write.py-location-provider.impl", "pyiceberg.table.locations.SimpleLocationProvider"),
+    ],
+)
+def test_a_table_chooses_no_code(local: IcebergPlace, name: str, code: str) -> None:
+    """Whoever may change the table could have each writer and reader of it run something."""
+    table = written(local, (1, 3))
+    with suppress(Exception), local.handle().transaction() as change:  # pyiceberg's own runs it
+        change.set_properties({name: code})
+    if name == "py-io-impl":
+        assert written(local, (4, 6)).open(SHARD) == Position("6", 0)
+        assert table.open(SHARD) == Position("6", 0)
+        return
+    for writer in (table, local.table()):
+        with pytest.raises(SinkError, match=f"its property {name} is '{code}', code .*: remove the property"):
+            writer.open(SHARD)
 
 
 @pytest.mark.parametrize("value", ["", "3.0", "3.0 x", "start 1", "x 1", "03.0 1 2"])

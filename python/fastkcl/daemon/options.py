@@ -41,8 +41,8 @@ __all__ = [
 ]
 
 _MOST_BYTES = 16 << 20  # of a properties file
-_MOST_LINES, _MOST_BYTES_IN_LINES = 1000, 1 << 16
-"""Of a value that goes on in further lines: each is looked for in all that came before."""
+_MOST_LOOKED_THROUGH = 32 << 20
+"""Bytes of values that go on in further lines: at each line the library looks through all of its value before it."""
 
 EXECUTABLE = "executableName"
 """The key of the child's command."""
@@ -152,20 +152,15 @@ def read_file(path: Path) -> list[Source]:
 
 
 def _check_lines(text: bytes, path: Path) -> None:
-    lines = size = 0
+    looked_through = size = 0
     for number, line in enumerate(text.splitlines(), 1):
-        if not line.endswith(b"\\"):
-            lines = size = 0
+        if (len(line) - len(line.rstrip(b"\\"))) % 2 == 0 or (not size and line.lstrip().startswith((b"#", b"!"))):
+            size = 0
             continue
-        lines += 1
         size += len(line)
-        if lines > _MOST_LINES or (lines > 1 and size > _MOST_BYTES_IN_LINES):
-            raise OptionsError(
-                [
-                    f"{path}, line {number}: a value that goes on in more than {_MOST_LINES:,} lines, or with more than"
-                    f" {_MOST_BYTES_IN_LINES >> 10} KiB: write it in one line"
-                ]
-            )
+        looked_through += size
+        if looked_through > _MOST_LOOKED_THROUGH:
+            raise OptionsError([f"{path}, line {number}: too long a value that goes on line by line: write it in one"])
 
 
 def executable_name(command: Sequence[str]) -> str:

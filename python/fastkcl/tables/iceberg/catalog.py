@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from fastkcl import ConfigurationError
@@ -25,6 +26,7 @@ from fastkcl.tables.store import DeniedError, StoreError
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
+    from pyiceberg.io import FileIO
     from pyiceberg.table import Table
 
     from fastkcl.tables.object_store import S3Storage
@@ -41,6 +43,7 @@ _CHOICES: Final = (
 )
 
 _LOOKS: Final = 20
+_LOCATIONS: Final = "write.py-location-provider.impl"
 
 T = TypeVar("T")
 
@@ -92,6 +95,15 @@ def open_catalog(catalog: Mapping[str, str]) -> Catalog:
     if (client := getattr(opened, "glue", None)) is not None:
         client.meta.events.register("before-send", remember_token)
         bound_client(client, lambda call, fault, url: StoreError(f"the answer of {url} to {call} {fault}"))
+    from fastkcl.tables.iceberg.io import OURS
+
+    files_of: Callable[..., FileIO] = opened._load_file_io
+
+    def only_ours(properties: Mapping[str, str] = MappingProxyType({}), location: str | None = None) -> FileIO:
+        remember_properties(properties)
+        return files_of({name: value for name, value in properties.items() if name not in OURS}, location)
+
+    opened._load_file_io = only_ours  # type: ignore[method-assign]
     make_durable(opened)
     return opened
 
@@ -190,7 +202,7 @@ def loaded(name: str, catalog: Catalog) -> Table:
     removed. So a file that is gone counts only if the catalog still names it.
 
     Raises:
-        SinkError: its metadata is damaged.
+        SinkError: its metadata is damaged, or chooses code.
         StoreError: the catalog does not answer.
         NoSuchTableError, NoSuchNamespaceError: as they are.
     """
@@ -199,7 +211,13 @@ def loaded(name: str, catalog: Catalog) -> Table:
     gone = None
     for left in reversed(range(_LOOKS)):
         try:
-            return asked(f"load {name}", lambda: catalog.load_table(name))
+            table = asked(f"load {name}", lambda: catalog.load_table(name))
+            if chosen := table.properties.get(_LOCATIONS):
+                raise SinkError(
+                    f"{name}: its property {_LOCATIONS} is {chosen!r}, code that would run here, and whoever may change"
+                    " the table can choose it: remove the property"
+                )
+            return table
         except MissingError as error:
             if str(error) == gone or not left:
                 raise

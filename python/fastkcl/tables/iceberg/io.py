@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CA",
+    "OURS",
     "DamagedError",
     "MissingError",
     "StoreFileIO",
@@ -48,6 +49,8 @@ __all__ = [
 
 CA: Final = "fastkcl.ca"
 """Property with the path of a private authority's certificate."""
+OURS: Final = frozenset({CA, "auth", "ssl", "py-io-impl", "py-catalog-impl"})
+"""Properties that choose code, or files of this machine: neither a server nor a table gives them."""
 _MOST_BYTES: Final = 512 << 20
 
 

@@ -10,13 +10,12 @@ from typing import Any, Final
 
 from pyiceberg.catalog.rest import RestCatalog as ItsRestCatalog
 from pyiceberg.catalog.rest.auth import OAuth2AuthManager
-from pyiceberg.io import FileIO
-from pyiceberg.typedef import EMPTY_DICT, Properties
 from requests import PreparedRequest, RequestException, Response, Session
 from urllib3.exceptions import HTTPError
 
 from fastkcl.http_bodies import BodyError, answered
-from fastkcl.masking import remember, remember_properties
+from fastkcl.masking import remember
+from fastkcl.tables.iceberg.io import OURS
 
 __all__ = ["ANSWER_SECONDS", "CONNECT_SECONDS", "MOST_BYTES", "SILENT_SECONDS", "RestCatalog"]
 
@@ -27,21 +26,15 @@ SILENT_SECONDS: Final = 60
 """A commit takes a server some seconds, beside others."""
 ANSWER_SECONDS: Final = 300
 """For all of an answer."""
-_OURS: Final = ("auth", "ssl", "py-io-impl", "py-catalog-impl")
-"""Properties that choose code, or files of this machine: no server gives them."""
 
 
 class RestCatalog(ItsRestCatalog):
     """As pyiceberg's."""
 
     def _fetch_config(self) -> None:
-        mine = {name: self.properties[name] for name in _OURS if name in self.properties}
+        mine = {name: self.properties[name] for name in OURS if name in self.properties}
         super()._fetch_config()
-        self.properties = {name: value for name, value in self.properties.items() if name not in _OURS} | mine
-
-    def _load_file_io(self, properties: Properties = EMPTY_DICT, location: str | None = None) -> FileIO:
-        remember_properties(properties)
-        return super()._load_file_io({name: properties[name] for name in properties if name not in _OURS}, location)
+        self.properties = {name: value for name, value in self.properties.items() if name not in OURS} | mine
 
     def _config_headers(self, session: Session) -> None:
         """Called first of all, before a token is asked for."""
@@ -88,7 +81,8 @@ def _refresh(provider: Any) -> None:  # noqa: ANN401 - an OAuth2TokenProvider, w
     with Session() as session:
         _bound(session)
         header = {"Authorization": f"Basic {b64encode(pair.encode()).decode()}"}
-        answer = session.post(provider.token_url, data=sent, headers=header)
+        # Its `auth` keeps ~/.netrc out.
+        answer = session.post(provider.token_url, data=sent, headers=header, auth=lambda request: request)
         answer.raise_for_status()
         given = answer.json()
     lasts = given.get("expires_in", provider.expires_in)
