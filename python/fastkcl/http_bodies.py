@@ -67,7 +67,7 @@ def bound_client(client: Any, fault: Callable[[str, str, str], Exception]) -> No
 
     Args:
         client: of botocore or boto3.
-        fault: the error of a call, of what is wrong with its answer, and of the URL.
+        fault: makes the error. It gets the call's name, the fault of its answer, and the URL.
     """
     http = client._endpoint.http_session
 

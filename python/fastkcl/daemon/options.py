@@ -160,7 +160,9 @@ def _check_lines(text: bytes, path: Path) -> None:
         size += len(line)
         looked_through += size
         if looked_through > _MOST_LOOKED_THROUGH:
-            raise OptionsError([f"{path}, line {number}: too long a value that goes on line by line: write it in one"])
+            raise OptionsError(
+                [f"{path}, line {number}: too long a value that goes on line by line: write it in one line"]
+            )
 
 
 def executable_name(command: Sequence[str]) -> str:

@@ -42,6 +42,7 @@ _CHOICES: Final = (
     " {'type': 'glue', 'warehouse': 's3://…'}"
 )
 
+_NOT_AWS: Final = "is it AWS? Look at glue.endpoint, AWS_ENDPOINT_URL and HTTPS_PROXY"
 _LOOKS: Final = 20
 _LOCATIONS: Final = "write.py-location-provider.impl"
 
@@ -94,7 +95,7 @@ def open_catalog(catalog: Mapping[str, str]) -> Catalog:
     remember_properties(opened.properties)  # the server's among them
     if (client := getattr(opened, "glue", None)) is not None:
         client.meta.events.register("before-send", remember_token)
-        bound_client(client, lambda call, fault, url: StoreError(f"the answer of {url} to {call} {fault}"))
+        bound_client(client, lambda call, fault, url: StoreError(f"the answer of {url} to {call} {fault}: {_NOT_AWS}"))
     from fastkcl.tables.iceberg.io import OURS
 
     files_of: Callable[..., FileIO] = opened._load_file_io
