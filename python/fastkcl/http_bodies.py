@@ -13,7 +13,7 @@ from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from typing import Any, Final, TypeVar
 
-__all__ = ["BodyError", "answered", "bound_client"]
+__all__ = ["BodyError", "answered", "bound_session"]
 
 R = TypeVar("R")
 
@@ -62,13 +62,41 @@ def answered(send: Callable[[], R], most: int, seconds: float, *, unpack: bool =
     raise BodyError(f"takes more than {seconds:g} s")
 
 
-def bound_client(client: Any, fault: Callable[[str, str, str], Exception]) -> None:  # noqa: ANN401 - of botocore
-    """Have a client read no more than an answer of AWS may have; botocore reads it to its end, if it has one.
+def bound_session(session: Any, fault: Callable[[str, str, str], Exception] | None = None) -> Any:  # noqa: ANN401 - of botocore
+    """Have the clients of a session read no more than an answer of AWS may have, those for its credentials too.
+
+    botocore reads an answer to its end, if it has one.
 
     Args:
-        client: of botocore or boto3.
-        fault: makes the error. It gets the call's name, the fault of its answer, and the URL.
+        session: of botocore. Clients that are there already are not bounded.
+        fault: makes the error. It gets the call's name, the fault of its answer, and the URL. A BotoCoreError if None.
+
+    Returns:
+        The session.
     """
+
+    class Bounded:
+        def __init__(self, *args: Any, **options: Any) -> None:  # noqa: ANN401
+            super().__init__(*args, **options)
+            _bound(self, fault or _fault)
+
+    def add(base_classes: list[type], **_: object) -> None:
+        base_classes.insert(0, Bounded)
+
+    session.register("creating-client-class", add)
+    return session
+
+
+def _fault(call: str, fault: str, url: str) -> Exception:
+    from botocore.exceptions import BotoCoreError
+
+    class AnswerError(BotoCoreError):  # type: ignore[misc]
+        fmt = "the answer of {url} to {call} {fault}: is it AWS? Look at AWS_ENDPOINT_URL and HTTPS_PROXY"
+
+    return AnswerError(call=call, fault=fault, url=url)
+
+
+def _bound(client: Any, fault: Callable[[str, str, str], Exception]) -> None:  # noqa: ANN401
     http = client._endpoint.http_session
 
     def send(event_name: str, request: Any, **_: object) -> Any:  # noqa: ANN401

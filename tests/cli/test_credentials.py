@@ -5,11 +5,13 @@ import hashlib
 import json
 import os
 import pty
+import re
 import select
 import socket
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -92,6 +94,44 @@ def test_a_role_s_credentials(tmp_path: Path, args: list[str], of_sts: bytes, sa
         done = subprocess.run(command, capture_output=True, timeout=60, env=env)
     assert (done.returncode, done.stdout) == (2, b"")
     assert said in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+SIGNED = ("rest.sigv4-enabled=true", "rest.signing-name=glue", "rest.signing-region=us-east-1")
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ["kinesis", "list"],
+        ["kinesis", "tail", "s"],
+        ["sink", "inspect", "s3://bucket/table"],
+        ["sink", "inspect", "db.t", "--catalog", "type=glue"],
+        ["sink", "inspect", "db.t", "--catalog", "type=rest", "--catalog", "uri=http://127.0.0.1:1"]
+        + [part for text in SIGNED for part in ("--catalog", text)],
+    ],
+    ids=["boto3", "aiobotocore", "s3", "glue", "sigv4"],
+)
+def test_an_answer_with_credentials_without_an_end(tmp_path: Path, args: list[str]) -> None:
+    """It took all memory there was."""
+    piece = b" " * (1 << 20)
+
+    def talk(link: socket.socket, _: int) -> None:
+        request_of(link)
+        link.sendall(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
+        with suppress(OSError):
+            for _ in range(20):
+                link.sendall(b"%x\r\n%s\r\n" % (len(piece), piece))
+            link.sendall(b"0\r\n\r\n")
+
+    (tmp_path / "config").write_text(CONFIG)
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
+    files = {"AWS_CONFIG_FILE": str(tmp_path / "config"), "AWS_SHARED_CREDENTIALS_FILE": os.devnull}
+    with server(talk) as address:
+        env = {**kept, **files, "AWS_ENDPOINT_URL": f"http://{address}"}
+        done = subprocess.run([sys.executable, "-m", "fastkcl", *args], capture_output=True, timeout=60, env=env)
+    assert (done.returncode, done.stdout) == (2, b"")
+    assert re.search(rb"AssumeRole has more than 16 MiB|an answer has [\d,]+ bytes or more", done.stderr)
     assert len(done.stderr.splitlines()) == 1
 
 

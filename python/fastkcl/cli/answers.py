@@ -80,11 +80,11 @@ def check_answers(emitter: Any) -> None:  # noqa: ANN401 - botocore has no types
     emitter.register("before-parse", check)
 
 
-def bound_answers(client: Any) -> None:  # noqa: ANN401 - of botocore
-    """Have a client read no more than an answer of AWS may have; botocore reads it to its end, if it has one."""
-    from fastkcl.http_bodies import bound_client
+def bound_answers(session: Any) -> Any:  # noqa: ANN401 - of botocore
+    """A session whose clients read no more than an answer of AWS may have, those for its credentials too."""
+    from fastkcl.http_bodies import bound_session
 
-    bound_client(client, _error)
+    return bound_session(session, _error)
 
 
 def _error(call: str, fault: str, url: str) -> Exception:

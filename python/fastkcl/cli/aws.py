@@ -39,7 +39,7 @@ def kinesis_client(endpoint_url: str | None, region: str | None, service: str = 
     from botocore.config import Config
     from botocore.session import get_session
 
-    session = get_session()
+    session = bound_answers(get_session())
     check_bundle(session)
     check_answers(session.get_component("event_emitter"))
     known: dict[str, Any] = {"region_name": region or session.get_config_variable("region")}
@@ -53,7 +53,6 @@ def kinesis_client(endpoint_url: str | None, region: str | None, service: str = 
                 known["region_name"] = LOCAL_REGION
         retries = Config(retries={"mode": "standard", "total_max_attempts": _ATTEMPTS}, read_timeout=60)
         client = session.create_client(service, endpoint_url=endpoint_url, config=retries, **known)
-        bound_answers(client)
         if has_credentials:  # without them each call says so
             check_listening(client.meta.endpoint_url)
     return client
@@ -67,14 +66,10 @@ async def aio_session(endpoint_url: str | None, region: str | None) -> Any:  # n
         CredentialsError: there are credentials, and they do not come or cannot be sent.
         EndpointConnectionError: nobody listens at the address of Kinesis.
     """
-    from aiobotocore.config import AioConfig
-
-    from fastkcl.kinesis.read.bodies import GatedSession
     from fastkcl.kinesis.sessions import new_session
 
     logging.getLogger("aiobotocore").addHandler(logging.NullHandler())  # the error has its line
     session = new_session()
-    session.set_default_client_config(AioConfig(http_session_cls=GatedSession))  # also clients for credentials
     check_answers(session)
     if region is not None:
         session.set_config_variable("region", region)

@@ -208,11 +208,12 @@ def _uploads(url: str, storage: S3Storage | None) -> list[dict[str, str]]:
     if storage.access_key is not None:
         known = {"aws_access_key_id": storage.access_key, "aws_secret_access_key": storage.secret_key}
     try:
-        check_bundle(get_session())
-        client = boto3.client(
+        own = bound_answers(get_session())
+        check_bundle(own)
+        client = boto3.Session(botocore_session=own).client(
             "s3", endpoint_url=storage.endpoint, region_name=storage.region or ("us-east-1" if known else None), **known
         )
-        bound_answers(masked(client))
+        masked(client)
         pages = client.get_paginator("list_multipart_uploads").paginate(Bucket=bucket, Prefix=f"{prefix.strip('/')}/")
         return [
             {"key": each["Key"], "begun": each["Initiated"].isoformat(timespec="seconds")}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Final
 
+from fastkcl.cli.answers import bound_answers
 from fastkcl.cli.aws import explain
 from fastkcl.cli.credentials import CredentialsError, find_credentials
 from fastkcl.loopback import LOCAL, is_loopback
@@ -62,6 +63,6 @@ def has_credentials() -> bool:
     except ImportError:
         return bool(os.environ.get("AWS_ACCESS_KEY_ID"))
     try:
-        return find_credentials(get_session())
+        return find_credentials(bound_answers(get_session()))
     except (BotoCoreError, ClientError) as error:
         raise CredentialsError(explain(error, None, None)) from None

@@ -19,6 +19,7 @@ from importlib import import_module
 from typing import Any
 
 from fastkcl.credentials import text_of
+from fastkcl.http_bodies import bound_session
 from fastkcl.masking import without_users
 
 __all__ = ["Access", "AccessError", "Endpoint", "NotNowError"]
@@ -154,7 +155,7 @@ def _patience() -> Any:  # noqa: ANN401
 def _session() -> Any:  # noqa: ANN401
     from botocore.session import get_session
 
-    return get_session()
+    return bound_session(get_session())
 
 
 def _from_function(path: str) -> Any:  # noqa: ANN401

@@ -18,15 +18,20 @@ __all__ = ["check_session", "has_http_session", "masked", "new_session"]
 def new_session() -> AioSession:
     """A separate session that shares the descriptions of services with the others of the process.
 
-    Reading them takes botocore some 70 ms of processor time, in which the event loop stands still.
+    Reading them takes botocore some 70 ms of processor time, in which the event loop stands still. Its clients, those
+    for credentials too, read no more of an answer than one of AWS may have.
 
     Raises:
         botocore.exceptions.ProfileNotFound: AWS_PROFILE names none.
         botocore.exceptions.InvalidConfigError: certificates or a token are in a pipe.
     """
+    from aiobotocore.config import AioConfig
     from aiobotocore.session import get_session
 
+    from fastkcl.kinesis.read.bodies import GatedSession
+
     session = get_session()
+    session.set_default_client_config(AioConfig(http_session_cls=GatedSession))
     check_bundle(session)
     check_tokens()
     session.register_component("data_loader", _loader(session.get_config_variable("data_path")))

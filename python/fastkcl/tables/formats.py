@@ -56,12 +56,16 @@ def inspect_table(
     Raises:
         SinkError: there is no table of a sink, or of a format that is not inspected there, or its mark is lost.
         ValueError: the URL is none of a table.
+        ConfigurationError: pyiceberg's own file cannot be read, or a package of the catalog is missing.
         OSError: it cannot be read.
         ModuleNotFoundError: pyarrow is missing.
     """
     import pyarrow.parquet  # noqa: F401 - before any work
 
     if catalog is not None:
+        from fastkcl.tables.iceberg.catalog import check_configuration
+
+        check_configuration(catalog)
         from fastkcl.tables.iceberg.inspection import inspect_iceberg
 
         return inspect_iceberg(os.fspath(url), catalog, storage)

@@ -24,6 +24,7 @@ from urllib.parse import urlsplit
 from fastkcl import ConfigurationError
 from fastkcl.checks import check_sendable
 from fastkcl.credentials import text_of
+from fastkcl.http_bodies import bound_session
 from fastkcl.masking import remember, without_sent
 from fastkcl.stdio.given_files import MOST_CERTIFICATES, check_bundle, read_given
 from fastkcl.tables.base import SinkError
@@ -470,8 +471,9 @@ def _provider() -> tuple[Any, str | None]:
             return found
 
     try:
-        check_bundle(get_session())
-        session = boto3.Session()
+        own = bound_session(get_session())
+        check_bundle(own)
+        session = boto3.Session(botocore_session=own)
         provider = Provider(session, ttl=timedelta(seconds=_CREDENTIAL_SECONDS))
     except ValueError:  # its text may have what a credential_process has printed
         raise ConfigurationError(

@@ -82,12 +82,16 @@ def find_orphans(
     Raises:
         SinkError: there is no table of a format that can have some, or its log is damaged.
         ValueError: `older_than` is less than a day, or the URL is none of a table.
+        ConfigurationError: pyiceberg's own file cannot be read, or a package of the catalog is missing.
         OSError: it cannot be read.
     """
     if not older_than >= LEAST_AGE:
         raise ValueError(f"older_than={older_than}: at least a day: a younger file may be one that is being committed")
     before = time.time() - older_than
     if catalog is not None:
+        from fastkcl.tables.iceberg.catalog import check_configuration
+
+        check_configuration(catalog)
         from fastkcl.tables.iceberg.orphans import iceberg_orphans
 
         where, found = iceberg_orphans(url, catalog, storage, before=before)

@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 from fastkcl import ConfigurationError
 from fastkcl.checks import check_endpoint
 from fastkcl.credentials import text_of
+from fastkcl.http_bodies import bound_session
 from fastkcl.loopback import LOCAL, LOCAL_REGION, is_loopback
 from fastkcl.masking import without_sent, without_users
 from fastkcl.payloads.registries.answers import (
@@ -104,6 +105,7 @@ class GlueClient:
                 endpoint_url=options.endpoint_url,
                 config=Config(retries={"total_max_attempts": 1}),
             )
+            bound_session(session)  # clients for credentials; this one has a bound of its own, in `_send`
             check_endpoint("its endpoint (AWS_ENDPOINT_URL_GLUE, AWS_ENDPOINT_URL)", self._client.meta.endpoint_url)
             self._http = Http(_trusted(session), longest)
         except (BotoCoreError, ValueError, OSError) as error:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from fastkcl import ConfigurationError
 from fastkcl.checks import check_sendable
-from fastkcl.http_bodies import bound_client
+from fastkcl.http_bodies import bound_session
 from fastkcl.masking import remember_properties, remember_token, without_users
 from fastkcl.stdio.given_files import fault_of_pipe
 from fastkcl.tables.base import SinkError, in_one_line
@@ -31,7 +31,16 @@ if TYPE_CHECKING:
 
     from fastkcl.tables.object_store import S3Storage
 
-__all__ = ["CATALOGS", "asked", "check_options", "load_table", "loaded", "open_catalog", "storage_properties"]
+__all__ = [
+    "CATALOGS",
+    "asked",
+    "check_configuration",
+    "check_options",
+    "load_table",
+    "loaded",
+    "open_catalog",
+    "storage_properties",
+]
 
 CATALOGS: Final = ("rest", "sql", "glue")
 _CLASSES: Final = {"RestCatalog", "SqlCatalog", "GlueCatalog"}
@@ -69,18 +78,47 @@ def check_options(catalog: Mapping[str, str]) -> None:
         raise ValueError(f"catalog: give {_CHOICES}, or the 'name' of one in .pyiceberg.yaml")
 
 
+def check_configuration(catalog: Mapping[str, str]) -> None:
+    """See that pyiceberg can read its file and its variables, which it does when it is imported.
+
+    Raises:
+        ConfigurationError: it cannot.
+    """
+    try:
+        import pyiceberg.catalog
+        import pyiceberg.manifest  # noqa: F401
+        from pyiceberg.utils.config import Config
+
+        Config().get_catalog_config(catalog.get("name", "default"))
+    except ImportError:
+        return  # `open_catalog` says so
+    except Exception as error:  # its text may have a line of the file, with a secret
+        fault = type(error).__name__
+        if isinstance(error, OSError):
+            fault = str(error.strerror)
+        elif (mark := getattr(error, "problem_mark", None)) is not None:
+            fault += f" in line {mark.line + 1}"
+        elif isinstance(error, ValueError):
+            fault = in_one_line(error).partition(", value: ")[0]
+        raise ConfigurationError(
+            f"pyiceberg cannot read its .pyiceberg.yaml (of PYICEBERG_HOME, the home folder or this one), or a variable"
+            f" PYICEBERG_…: {fault}: correct or remove it"
+        ) from None
+
+
 def open_catalog(catalog: Mapping[str, str]) -> Catalog:
     """Open a catalog, with our own files under it.
 
     Raises:
-        ConfigurationError: pyiceberg, or a package of the catalog, is missing; it is one of another type; or the
-            certificates that are trusted are in a pipe.
+        ConfigurationError: pyiceberg, or a package of the catalog, is missing; pyiceberg's file cannot be read; it is
+            one of another type; or the certificates that are trusted are in a pipe.
         StoreError: it does not answer.
     """
     try:
         from pyiceberg.exceptions import NotInstalledError
     except ImportError as error:
         raise ConfigurationError("pyiceberg is not installed: pip install 'fastkcl[iceberg]'") from error
+    check_configuration(catalog)
     name = catalog.get("name", "default")
     options = {**_stripped(name), **{name: value for name, value in catalog.items() if name != "name"}}
     remember_properties(options)
@@ -95,7 +133,6 @@ def open_catalog(catalog: Mapping[str, str]) -> Catalog:
     remember_properties(opened.properties)  # the server's among them
     if (client := getattr(opened, "glue", None)) is not None:
         client.meta.events.register("before-send", remember_token)
-        bound_client(client, lambda call, fault, url: StoreError(f"the answer of {url} to {call} {fault}: {_NOT_AWS}"))
     from fastkcl.tables.iceberg.io import OURS
 
     files_of: Callable[..., FileIO] = opened._load_file_io
@@ -118,11 +155,23 @@ def _loaded(name: str, options: Mapping[str, str]) -> Catalog:
     kind = configured.get("type") or infer_catalog_type(name, configured)
     kind = getattr(kind, "value", str(kind)).lower()
     _refuse_pipes(kind, configured)
+    if kind == "glue":
+        return load_catalog(name, **options, botocore_session=_session_of_glue())
     if kind != "rest" or "py-catalog-impl" in configured or "uri" not in configured:
         return load_catalog(name, **options)
     from fastkcl.tables.iceberg.rest import RestCatalog
 
     return RestCatalog(name, **configured)
+
+
+def _session_of_glue() -> Any:  # noqa: ANN401 - of botocore
+    """A session whose clients' answers have bounds."""
+    from botocore.session import get_session
+
+    def fault(call: str, fault: str, url: str) -> StoreError:
+        return StoreError(f"the answer of {url} to {call} {fault}: {_NOT_AWS}")
+
+    return bound_session(get_session(), fault)
 
 
 def _refuse_pipes(kind: str, configured: Mapping[str, Any]) -> None:

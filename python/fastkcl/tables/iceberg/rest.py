@@ -8,12 +8,13 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Final
 
+from pyiceberg.catalog import BOTOCORE_SESSION
 from pyiceberg.catalog.rest import RestCatalog as ItsRestCatalog
 from pyiceberg.catalog.rest.auth import OAuth2AuthManager
 from requests import PreparedRequest, RequestException, Response, Session
 from urllib3.exceptions import HTTPError
 
-from fastkcl.http_bodies import BodyError, answered
+from fastkcl.http_bodies import BodyError, answered, bound_session
 from fastkcl.masking import remember
 from fastkcl.tables.iceberg.io import OURS
 
@@ -49,6 +50,9 @@ class RestCatalog(ItsRestCatalog):
         return session
 
     def _init_sigv4(self, session: Session) -> None:
+        from botocore.session import get_session
+
+        self.properties[BOTOCORE_SESSION] = bound_session(get_session())
         super()._init_sigv4(session)
         _bound(session)
 
