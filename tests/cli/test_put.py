@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from aws_commands import environment
 from fastkcl import _core
 from fastkcl.local_aws import Fault, LocalAws
 from fastkcl.replay.profiles import PROFILES
@@ -21,13 +22,6 @@ from local_aws_helpers import client, new_name, read, shards
 from waiting import wait_until
 
 COMMAND = [sys.executable, "-m", "fastkcl", "put"]
-
-
-def environment(**more: str) -> dict[str, str]:
-    """Without anything of AWS."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
-    nowhere = {"AWS_CONFIG_FILE": os.devnull, "AWS_SHARED_CREDENTIALS_FILE": os.devnull}
-    return {**kept, **nowhere, "AWS_EC2_METADATA_DISABLED": "true", **more}
 
 
 def put(*args: str, **env: str) -> subprocess.CompletedProcess[str]:

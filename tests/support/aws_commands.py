@@ -16,8 +16,8 @@ COMMANDS = [
 ]
 
 
-def environment() -> dict[str, str]:
+def environment(**more: str) -> dict[str, str]:
     """Without anything of AWS."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
     nowhere = {"AWS_CONFIG_FILE": os.devnull, "AWS_SHARED_CREDENTIALS_FILE": os.devnull}
-    return {**kept, **nowhere, "AWS_EC2_METADATA_DISABLED": "true"}
+    return {**kept, **nowhere, "AWS_EC2_METADATA_DISABLED": "true", **more}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import signal
 import subprocess
@@ -16,6 +15,7 @@ from pathlib import Path
 
 import fastkcl.tables
 import pytest
+from aws_commands import environment
 from click.testing import CliRunner
 from delta_table_helpers import delta_s3
 from fastkcl.cli import table_formats
@@ -31,14 +31,9 @@ from waiting import wait_until
 
 COMMAND = [sys.executable, "-m", "fastkcl", "load"]
 KEYS = {"AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "s3cret", "AWS_DEFAULT_REGION": "us-east-1"}
+WIDE = {"COLUMNS": "300"}
+"""Lines are not cut."""
 EVENTS = [json.dumps({"user": f"u{n}", "price": n / 4}) for n in range(40)]
-
-
-def environment() -> dict[str, str]:
-    """Without anything of AWS, and with a width of lines that does not cut them."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
-    nowhere = {"AWS_CONFIG_FILE": os.devnull, "AWS_SHARED_CREDENTIALS_FILE": os.devnull}
-    return {**kept, **nowhere, "AWS_EC2_METADATA_DISABLED": "true", "COLUMNS": "300"}
 
 
 def load(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
@@ -47,7 +42,7 @@ def load(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
         capture_output=True,
         text=True,
         timeout=120,
-        env={**environment(), **variables},
+        env=environment(**{**WIDE, **variables}),
         check=False,
     )
 
@@ -56,7 +51,7 @@ def load(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
 def loading(*arguments: str) -> Iterator[subprocess.Popen[str]]:
     """A process that is ended in any case."""
     process = subprocess.Popen(
-        [*COMMAND, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment()
+        [*COMMAND, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment(**WIDE)
     )
     try:
         yield process
