@@ -97,19 +97,24 @@ def _fault(call: str, fault: str, url: str) -> Exception:
 
 
 def _bound(client: Any, fault: Callable[[str, str, str], Exception]) -> None:  # noqa: ANN401
-    http = client._endpoint.http_session
+    endpoint = client._endpoint
+    send = endpoint._send  # not called where something else answers the request, as moto does
 
-    def send(event_name: str, request: Any, **_: object) -> Any:  # noqa: ANN401
+    def name(event_name: str, request: Any, **_: object) -> None:  # noqa: ANN401
+        request.call = event_name.rpartition(".")[2]
+
+    def bounded(request: Any) -> Any:  # noqa: ANN401
         request.stream_output = True
         try:
             with _named_by_botocore(request):
-                response, body = answered(lambda: http.send(request), _MOST_BYTES, _SECONDS)
+                response, body = answered(lambda: send(request), _MOST_BYTES, _SECONDS)
         except BodyError as error:
-            raise fault(event_name.rpartition(".")[2], str(error), request.url) from None
+            raise fault(request.call, str(error), request.url) from None
         response._content = body
         return response
 
-    client.meta.events.register_last("before-send", send)
+    client.meta.events.register("before-send", name)
+    endpoint._send = bounded
 
 
 @contextmanager

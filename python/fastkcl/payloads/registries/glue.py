@@ -88,7 +88,7 @@ class GlueClient:
         except ImportError as error:
             raise ConfigurationError("Glue's registry needs botocore: pip install 'fastkcl[avro]'") from error
         try:
-            session = get_session()
+            session = bound_session(get_session())
             if credentials is not None:
                 session.get_component("credential_provider").providers = [_Given(credentials)]
             endpoint = _endpoint(options)
@@ -105,7 +105,6 @@ class GlueClient:
                 endpoint_url=options.endpoint_url,
                 config=Config(retries={"total_max_attempts": 1}),
             )
-            bound_session(session)  # clients for credentials; this one has a bound of its own, in `_send`
             check_endpoint("its endpoint (AWS_ENDPOINT_URL_GLUE, AWS_ENDPOINT_URL)", self._client.meta.endpoint_url)
             self._http = Http(_trusted(session), longest)
         except (BotoCoreError, ValueError, OSError) as error:

@@ -1,0 +1,77 @@
+"""Sessions of botocore whose answers have bounds, beside what else answers or changes their requests."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from botocore.exceptions import BotoCoreError
+from botocore.session import get_session
+from fastkcl.http_bodies import bound_session
+from http_servers import request_of, server
+from moto import mock_aws
+
+KEYS = {"aws_access_key_id": "A", "aws_secret_access_key": "s", "region_name": "us-east-1"}
+IDENTITY = b"""<GetCallerIdentityResponse xmlns="https://sts.amazonaws.com/doc/2011-06-15/"><GetCallerIdentityResult>
+<Account>123456789012</Account></GetCallerIdentityResult></GetCallerIdentityResponse>"""
+
+
+def always(status: int, body: bytes, seen: list[bytes]) -> Callable[[socket.socket, int], None]:
+    def talk(link: socket.socket, _: int) -> None:
+        while request := request_of(link):
+            seen.append(request)
+            link.sendall(b"HTTP/1.1 %d X\r\nContent-Length: %d\r\n\r\n%s" % (status, len(body), body))
+
+    return talk
+
+
+def client_at(address: str) -> Any:  # noqa: ANN401 - of botocore
+    return bound_session(get_session()).create_client("sts", endpoint_url=f"http://{address}", **KEYS)
+
+
+def test_what_moto_answers_is_not_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    """moto answers within the process. The request was sent to AWS as well, and its error counted."""
+
+    def no_network(*where: object, **_: object) -> None:
+        raise AssertionError(f"sent to {where[:2]}")
+
+    monkeypatch.setattr(socket, "getaddrinfo", no_network)
+    for name in ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_STS"):
+        monkeypatch.delenv(name, raising=False)
+    with mock_aws():
+        client = bound_session(get_session()).create_client("sts", **KEYS)
+        assert client.get_caller_identity()["Account"] == "123456789012"
+
+
+def test_a_request_is_sent_once() -> None:
+    seen: list[bytes] = []
+    with server(always(200, IDENTITY, seen)) as address:
+        client = client_at(address)
+        for _ in range(2):
+            assert client.get_caller_identity()["Account"] == "123456789012"
+    assert len(seen) == 2
+
+
+def test_a_program_s_own_handler_sees_the_request() -> None:
+    seen: list[bytes] = []
+
+    def add(request: Any, **_: object) -> None:  # noqa: ANN401
+        request.headers["X-Mine"] = "yes"
+
+    with server(always(200, IDENTITY, seen)) as address:
+        client = client_at(address)
+        client.meta.events.register("before-send", add)
+        client.get_caller_identity()
+    assert b"X-Mine: yes" in seen[0]
+
+
+def test_an_answer_that_has_too_much_names_the_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fastkcl.http_bodies._MOST_BYTES", 1 << 20)
+    seen: list[bytes] = []
+    with server(always(503, b" " * (2 << 20), seen)) as address:
+        client = client_at(address)
+        with pytest.raises(BotoCoreError, match=r"to GetCallerIdentity has more than 1 MiB"):
+            client.get_caller_identity()
+    assert len(seen) == 1
