@@ -91,6 +91,7 @@ def _fault(call: str, fault: str, url: str) -> Exception:
     from botocore.exceptions import BotoCoreError
 
     class AnswerError(BotoCoreError):  # type: ignore[misc]
+        __qualname__ = "AnswerError"  # which obstore shows
         fmt = "the answer of {url} to {call} {fault}: is it AWS? Look at AWS_ENDPOINT_URL and HTTPS_PROXY"
 
     return AnswerError(call=call, fault=fault, url=url)
