@@ -51,7 +51,10 @@ def answered(send: Callable[[], R], most: int, seconds: float, *, unpack: bool =
         except BaseException as error:
             found.set_exception(error)
 
-    threading.Thread(target=exchange, name="fastkcl-http", daemon=True).start()
+    try:
+        threading.Thread(target=exchange, name="fastkcl-http", daemon=True).start()
+    except RuntimeError:  # an interpreter that ends starts none; then without the bound in time
+        exchange()
     try:
         return found.result(seconds)
     except TimeoutError:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -65,6 +66,21 @@ def test_a_program_s_own_handler_sees_the_request() -> None:
         client.meta.events.register("before-send", add)
         client.get_caller_identity()
     assert b"X-Mine: yes" in seen[0]
+
+
+def test_an_interpreter_that_starts_no_threads_any_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A program may ask AWS in a function of atexit."""
+    start = threading.Thread.start
+
+    def refuse(thread: threading.Thread) -> None:
+        if thread.name == "fastkcl-http":
+            raise RuntimeError("can't start new thread at interpreter shutdown")
+        start(thread)
+
+    with server(always(200, IDENTITY, [])) as address:
+        client = client_at(address)
+        monkeypatch.setattr(threading.Thread, "start", refuse)
+        assert client.get_caller_identity()["Account"] == "123456789012"
 
 
 def test_an_answer_that_has_too_much_names_the_call(monkeypatch: pytest.MonkeyPatch) -> None:
