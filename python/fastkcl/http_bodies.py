@@ -124,12 +124,14 @@ def _bound(client: Any, fault: Callable[[str, str, str], Exception]) -> None:  #
 @contextmanager
 def _named_by_botocore(request: Any) -> Iterator[None]:  # noqa: ANN401
     """Errors of reading a body, as botocore has them, and tries again: of a connection that breaks, for example."""
-    from botocore.exceptions import ConnectionClosedError, HTTPClientError, ReadTimeoutError
+    from botocore.exceptions import BotoCoreError, ConnectionClosedError, HTTPClientError, ReadTimeoutError
     from urllib3.exceptions import HTTPError, ProtocolError
     from urllib3.exceptions import ReadTimeoutError as LateError
 
     try:
         yield
+    except BotoCoreError:  # of sending; some are OSErrors too
+        raise
     except LateError as error:
         raise ReadTimeoutError(endpoint_url=request.url, error=error) from error
     except ProtocolError as error:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import socket
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import pytest
-from botocore.exceptions import BotoCoreError
+from botocore.config import Config
+from botocore.exceptions import BotoCoreError, ConnectionClosedError, ReadTimeoutError
 from botocore.session import get_session
 from fastkcl.http_bodies import bound_session
 from http_servers import request_of, server
@@ -66,6 +68,27 @@ def test_a_program_s_own_handler_sees_the_request() -> None:
         client.meta.events.register("before-send", add)
         client.get_caller_identity()
     assert b"X-Mine: yes" in seen[0]
+
+
+@pytest.mark.parametrize("is_silent", [False, True])
+def test_errors_of_sending_are_botocore_s_and_tried_again(is_silent: bool) -> None:
+    """botocore tries again after its own errors, not after those that it does not know."""
+    seen: list[bytes] = []
+
+    def talk(link: socket.socket, _: int) -> None:
+        seen.append(request_of(link))
+        if is_silent:
+            with suppress(OSError):
+                link.recv(1)  # until the client has left
+
+    options = Config(read_timeout=0.3, retries={"total_max_attempts": 2})
+    with server(talk) as address:
+        client = bound_session(get_session()).create_client(
+            "sts", endpoint_url=f"http://{address}", config=options, **KEYS
+        )
+        with pytest.raises(ReadTimeoutError if is_silent else ConnectionClosedError):
+            client.get_caller_identity()
+    assert len(seen) == 2
 
 
 def test_an_interpreter_that_starts_no_threads_any_more(monkeypatch: pytest.MonkeyPatch) -> None:
