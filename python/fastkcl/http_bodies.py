@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
+from contextvars import copy_context
 from typing import Any, Final, TypeVar
 
 __all__ = ["BodyError", "answered", "bound_session"]
@@ -52,7 +53,8 @@ def answered(send: Callable[[], R], most: int, seconds: float, *, unpack: bool =
             found.set_exception(error)
 
     try:
-        threading.Thread(target=exchange, name="fastkcl-http", daemon=True).start()
+        run = copy_context().run  # who traces requests knows them by it
+        threading.Thread(target=run, args=(exchange,), name="fastkcl-http", daemon=True).start()
     except RuntimeError:  # an interpreter that ends starts none; then without the bound in time
         exchange()
     try:
@@ -71,7 +73,8 @@ def bound_session(session: Any, fault: Callable[[str, str, str], Exception] | No
     botocore reads an answer to its end, if it has one.
 
     Args:
-        session: of botocore. Clients that are there already are not bounded.
+        session: of botocore. Clients that are there already are not bounded. Calls whose answer is a stream, as
+            GetObject's, do not work with the others.
         fault: makes the error. It gets the call's name, the fault of its answer, and the URL. A BotoCoreError if None.
 
     Returns:

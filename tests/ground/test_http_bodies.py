@@ -6,6 +6,7 @@ import socket
 import threading
 from collections.abc import Callable
 from contextlib import suppress
+from contextvars import ContextVar
 from typing import Any
 
 import pytest
@@ -104,6 +105,24 @@ def test_an_interpreter_that_starts_no_threads_any_more(monkeypatch: pytest.Monk
         client = client_at(address)
         monkeypatch.setattr(threading.Thread, "start", refuse)
         assert client.get_caller_identity()["Account"] == "123456789012"
+
+
+def test_a_request_has_its_callers_context() -> None:
+    """By which a program's tracing knows it."""
+    caller: ContextVar[str] = ContextVar("caller", default="")
+    found: list[str] = []
+    with server(always(200, IDENTITY, [])) as address:
+        client = client_at(address)
+        send = client._endpoint.http_session.send
+
+        def traced(request: Any) -> Any:  # noqa: ANN401 - of botocore
+            found.append(caller.get())
+            return send(request)
+
+        client._endpoint.http_session.send = traced
+        caller.set("me")
+        client.get_caller_identity()
+    assert found == ["me"]
 
 
 def test_an_answer_that_has_too_much_names_the_call(monkeypatch: pytest.MonkeyPatch) -> None:
